@@ -1,0 +1,37 @@
+# Everything sets itself up: python3, make and git are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Two test workers on two cores: one thread each is faster than two that fight.
+ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS" NPROC=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+PYTEST := $(ONE_THREAD) $(BIN)/pytest -n 2 -q
+
+.PHONY: demo test test-slow lint install clean
+
+demo: $(STAMP)
+	$(BIN)/s2pg demo
+
+test: lint
+	$(PYTEST) --durations=10
+
+test-slow: $(STAMP)
+	$(PYTEST) -m slow --durations=0
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" -c constraints.txt
+	touch $@
+
+# The environment stays: making it anew costs minutes. `rm -r .venv` removes it.
+clean:
+	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist demo
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,129 @@
+"""Densities as pytrees of arrays: they pass through jit, vmap and scan like any other value.
+
+Each is over one event (a vector, or one class) and has `sample`, `log_prob`, `entropy` and `mode`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+HALF_LOG_2PI = 0.5 * jnp.log(2 * jnp.pi).item()
+
+
+class Distribution(eqx.Module):
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray) -> PyTree: ...
+
+    @abstractmethod
+    def log_prob(self, value: PyTree) -> Array: ...
+
+    @abstractmethod
+    def entropy(self) -> Array: ...
+
+    @abstractmethod
+    def mode(self) -> PyTree: ...
+
+
+class Normal(Distribution):
+    """Diagonal normal N(mean, diag(exp(log_std))^2)."""
+
+    mean: Float[Array, " size"]
+    log_std: Float[Array, " size"]
+
+    def sample(self, key: PRNGKeyArray) -> Array:
+        noise = jax.random.normal(key, self.mean.shape, self.mean.dtype)
+        return self.mean + jnp.exp(self.log_std) * noise
+
+    def log_prob(self, value: Array) -> Array:
+        standard = (value - self.mean) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * standard**2 - self.log_std - HALF_LOG_2PI, axis=-1)
+
+    def entropy(self) -> Array:
+        return jnp.sum(self.log_std + 0.5 + HALF_LOG_2PI, axis=-1)
+
+    def mode(self) -> Array:
+        return self.mean
+
+
+def log_det_tanh(pre: Array) -> Array:
+    """log(1 - tanh(x)^2), exact where tanh(x) rounds to 1: 2 (log 2 - x - softplus(-2x))."""
+    return 2.0 * (jnp.log(2.0) - pre - jax.nn.softplus(-2.0 * pre))
+
+
+class TanhNormal(Distribution):
+    """tanh of a diagonal normal. Values are kept *before* the tanh, so that no density is lost at saturation."""
+
+    pre: Normal
+
+    def sample_pre(self, key: PRNGKeyArray) -> Array:
+        return self.pre.sample(key)
+
+    def log_prob_pre(self, pre: Array) -> Array:
+        """Density of tanh(pre), from the value before the squashing."""
+        return self.pre.log_prob(pre) - jnp.sum(log_det_tanh(pre), axis=-1)
+
+    def sample(self, key: PRNGKeyArray) -> Array:
+        return jnp.tanh(self.sample_pre(key))
+
+    def log_prob(self, value: Array) -> Array:
+        """Density of a value in [-1, 1]; at the bounds, that of the nearest number inside them."""
+        inside = jnp.finfo(value.dtype).epsneg
+        return self.log_prob_pre(jnp.arctanh(jnp.clip(value, -1.0 + inside, 1.0 - inside)))
+
+    def entropy(self) -> Array:
+        """No closed form: the normal's entropy plus E[log(1 - tanh^2)], by 20-point Gauss-Hermite quadrature."""
+        import numpy as np
+
+        nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+        points = self.pre.mean + jnp.exp(self.pre.log_std) * jnp.asarray(nodes, self.pre.mean.dtype)[:, None]
+        weights = jnp.asarray(weights / weights.sum(), self.pre.mean.dtype)
+        return self.pre.entropy() + jnp.sum(weights @ log_det_tanh(points), axis=-1)
+
+    def mode(self) -> Array:
+        """tanh of the normal's mode: the deterministic action (the density's own maximum may lie at a bound)."""
+        return jnp.tanh(self.pre.mode())
+
+
+class Categorical(Distribution):
+    """One of n classes, from unnormalised logits."""
+
+    logits: Float[Array, " n"]
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, ""]:
+        return jax.random.categorical(key, self.logits)
+
+    def log_prob(self, value: Array) -> Array:
+        log_p = jax.nn.log_softmax(self.logits)
+        return jnp.sum(log_p * jax.nn.one_hot(value, log_p.shape[-1], dtype=log_p.dtype), axis=-1)
+
+    def entropy(self) -> Array:
+        log_p = jax.nn.log_softmax(self.logits)
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+
+    def mode(self) -> Int[Array, ""]:
+        return jnp.argmax(self.logits, axis=-1)
+
+
+class PointMass(Distribution):
+    """All probability on one value: what `Unrolled` makes of a state without noise."""
+
+    value: PyTree
+
+    def sample(self, key: PRNGKeyArray) -> PyTree:
+        return self.value
+
+    def log_prob(self, value: PyTree) -> Array:
+        """0 at the value, minus infinity elsewhere."""
+        same = [jnp.all(a == b) for a, b in zip(jax.tree.leaves(value), jax.tree.leaves(self.value), strict=True)]
+        return jnp.where(jnp.all(jnp.stack(same)), 0.0, -jnp.inf)
+
+    def entropy(self) -> Array:
+        return jnp.zeros(())
+
+    def mode(self) -> PyTree:
+        return self.value

@@ -1,0 +1,84 @@
+"""What an environment on the device is: pure functions of one lane, with the autoreset in one place.
+
+A task writes `begin`, `move` and `views`; this class adds time limits, the previous action as a view of
+its own, clipping of actions, and the reset. `vmap` over lanes is the caller's.
+"""
+
+# No postponed annotations here: Equinox knows an AbstractVar only by its value, not by its name.
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from s2pg.types import PREVIOUS_ACTION, Box, Discrete, Obs, Spec, Timestep
+
+
+class EnvState(NamedTuple):
+    inner: PyTree  # the task's own state
+    elapsed: Array  # steps since the episode began
+    previous: Array  # the executed previous action, zero after a reset
+
+
+class Env(eqx.Module):
+    """A task on the device."""
+
+    horizon: eqx.AbstractVar[int]
+    # Long episodes would all end together; with `stagger` the first one of each lane is cut at a random age.
+    stagger: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def action(self) -> Box | Discrete: ...
+
+    @abstractmethod
+    def begin(self, key: PRNGKeyArray) -> PyTree:
+        """Draws the task's state at the start of an episode."""
+
+    @abstractmethod
+    def move(self, inner: PyTree, elapsed: Array, action: Array, key: PRNGKeyArray) -> tuple[PyTree, Array, Array]:
+        """(next inner state, reward, terminated) for an action in the environment's own units."""
+
+    @abstractmethod
+    def views(self, inner: PyTree, elapsed: Array) -> Obs:
+        """The named observation vectors, `policy` and `critic` at least."""
+
+    def render(self, inner: PyTree, elapsed: int) -> np.ndarray:
+        """An RGB picture, uint8 [height, width, 3], drawn on the host."""
+        raise NotImplementedError(f"{type(self).__name__} draws no pictures")
+
+    @property
+    def spec(self) -> Spec:
+        _, step = jax.eval_shape(self.reset, jax.random.key(0))
+        views = {name: view.shape[0] for name, view in step.obs.items()}
+        return Spec(views=views, action=self.action, horizon=self.horizon)
+
+    def _observe(self, state: EnvState) -> Obs:
+        return self.views(state.inner, state.elapsed) | {PREVIOUS_ACTION: state.previous}
+
+    def reset(self, key: PRNGKeyArray) -> tuple[EnvState, Timestep]:
+        state = EnvState(self.begin(key), jnp.zeros((), jnp.int32), jnp.zeros(self.action.size))
+        obs, false = self._observe(state), jnp.zeros((), bool)
+        return state, Timestep(obs, obs, jnp.zeros(()), false, false, ~false)
+
+    def advance(self, state: EnvState, action: Array, key: PRNGKeyArray) -> tuple[EnvState, Timestep]:
+        """One step without the autoreset; `action` is in policy units."""
+        inner, reward, terminated = self.move(state.inner, state.elapsed, self.action.execute(action), key)
+        state = EnvState(inner, state.elapsed + 1, self.action.encode(action))
+        obs = self._observe(state)
+        truncated = (state.elapsed >= self.horizon) & ~terminated
+        return state, Timestep(obs, obs, reward, terminated, truncated, jnp.zeros((), bool))
+
+    def step(self, state: EnvState, action: Array, key: PRNGKeyArray) -> tuple[EnvState, Timestep]:
+        """One step; where the episode ends, `obs` is already that of the next one."""
+        move_key, reset_key = jax.random.split(key)
+        moved, step = self.advance(state, action, move_key)
+        fresh, fresh_step = self.reset(reset_key)
+        done = step.terminated | step.truncated
+        state, obs = jax.tree.map(
+            lambda new, old: jnp.where(done, new, old), (fresh, fresh_step.obs), (moved, step.obs)
+        )
+        return state, step._replace(obs=obs, first=done)

@@ -1,0 +1,241 @@
+"""One training run by names: what `s2pg train` and `s2pg.train` do, and how to load what they leave."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+
+import s2pg.train as training
+from s2pg.actor import Actor
+from s2pg.algorithms import Algorithm
+from s2pg.envs.base import Env
+from s2pg.envs.gymnasium import GymTask
+from s2pg.envs.tasks import describe, make
+from s2pg.errors import UserError
+from s2pg.io import checkpoint
+from s2pg.io.sinks import Row, read_metrics, write_json
+from s2pg.session import Session
+from s2pg.study import methods, presets
+from s2pg.types import Box, Discrete, Spec
+
+SCHEMA = 1
+VERSIONS = ("s2pg", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Everything needed to repeat a run; all values resolved."""
+
+    algorithm: str
+    task: str
+    options: dict[str, Any]
+    memory: str
+    kernel: str
+    critic: str
+    hyper: dict[str, Any]
+    steps: int
+    seeds: tuple[int, ...]
+    chunk: int
+    episodes: int
+
+    def build(self, spec: Spec) -> Algorithm:
+        return methods.build(self.algorithm, spec, methods.parse(self.memory), self.kernel, self.critic, self.hyper)
+
+
+def resolve(
+    algorithm: str,
+    env: Env | GymTask,
+    *,
+    memory: str = "s2pg",
+    kernel: str | None = None,
+    critic: str | None = None,
+    hyper: dict[str, Any] | None = None,
+    steps: int | None = None,
+    seeds: Sequence[int] = (0,),
+    episodes: int | None = None,
+) -> tuple[Experiment, Algorithm]:
+    """Checks every name and number, and fills in presets."""
+    label = methods.parse(memory)
+    methods.algorithm_class(algorithm)
+    kernel = kernel or label.default_kernel
+    task, options = describe(env)
+    methods.check(algorithm, label, kernel, env.spec)
+    full = presets.resolve(algorithm, task, label, env.spec, methods.parse_hyper(algorithm, hyper or {}))
+    critic = critic or presets.default_critic(algorithm, task, label)
+    steps = presets.default_steps(algorithm, task, label) if steps is None else steps
+    if steps < 1:
+        raise UserError(f"steps must be 1 or more, not {steps}")
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
+        raise UserError(f"seeds must be different whole numbers from 0 to 2^32 - 1, not {list(seeds)}")
+    episodes = episodes or (64 if isinstance(env, Env) else 10)
+    built = methods.build(algorithm, env.spec, label, kernel, critic, full)
+    chunk = training.updates_per_chunk(built, steps)
+    options = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+    return (
+        Experiment(algorithm, task, options, memory, kernel, critic, full, steps, tuple(seeds), chunk, episodes),
+        built,
+    )
+
+
+def _config(experiment: Experiment, spec: Spec) -> dict[str, Any]:
+    versions = {name: importlib.metadata.version(name) for name in VERSIONS if _installed(name)}
+    return {
+        "schema": SCHEMA,
+        **dataclasses.asdict(experiment),
+        "spec": _spec_to_json(spec),
+        "versions": versions | {"python": platform.python_version()},
+        "hardware": hardware(),
+    }
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def hardware() -> dict[str, Any]:
+    device = jax.devices()[0]
+    return {"platform": device.platform, "device": device.device_kind, "machine": platform.machine()}
+
+
+def _spec_to_json(spec: Spec) -> dict[str, Any]:
+    action = spec.action
+    if isinstance(action, Box):  # as text: JSON knows no infinity
+        space: dict[str, Any] = {"low": [str(x) for x in action.low], "high": [str(x) for x in action.high]}
+    else:
+        space = {"n": action.n}
+    return {"views": spec.views, "action": space, "horizon": spec.horizon}
+
+
+def _spec_from_json(spec: dict[str, Any]) -> Spec:
+    action = spec["action"]
+    if "n" in action:
+        space = Discrete(action["n"])
+    else:
+        space = Box(tuple(map(float, action["low"])), tuple(map(float, action["high"])))
+    return Spec(views=spec["views"], action=space, horizon=spec["horizon"])
+
+
+def read_config(out: Path) -> tuple[Experiment, Spec]:
+    training.require_run(out)
+    try:
+        config = json.loads((out / training.CONFIG).read_text())
+        if config.get("schema") != SCHEMA:
+            raise UserError(f"{out} has schema {config.get('schema')!r}; this version of s2pg reads {SCHEMA}")
+        fields: dict[str, Any] = {field.name: config[field.name] for field in dataclasses.fields(Experiment)}
+        fields["seeds"] = tuple(fields["seeds"])
+        return Experiment(**fields), _spec_from_json(config["spec"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{out / training.CONFIG} is damaged: {type(error).__name__} {error}") from error
+
+
+def train(
+    algorithm: str,
+    env: str | Env | GymTask,
+    *,
+    memory: str = "s2pg",
+    kernel: str | None = None,
+    critic: str | None = None,
+    hyper: dict[str, Any] | None = None,
+    steps: int | None = None,
+    seeds: Sequence[int] = (0,),
+    out: str | Path | None = None,
+    resume: bool = False,
+    episodes: int | None = None,
+    report: Callable[[training.Border], None] = lambda border: None,
+    say: Callable[[str], None] = print,
+) -> Run:
+    """Trains a policy and returns its run.
+
+    `env` is a task's name or what `s2pg.make` returned; `memory` a label such as s2pg, bptt-8, window-8, none or
+    oracle; `critic` the view the critic reads, "policy" or "critic" (privileged). What is left out comes from the
+    presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY.
+    """
+    env = make(env) if isinstance(env, str) else env
+    experiment, built = resolve(
+        algorithm, env, memory=memory, kernel=kernel, critic=critic, hyper=hyper, steps=steps, seeds=seeds,
+        episodes=episodes,
+    )  # fmt: skip
+    name = f"{experiment.task}-{algorithm}-{memory}".replace(":", "-").replace("/", "-")
+    out = Path(out) if out else Path("runs") / name
+    if (out / training.CONFIG).exists():
+        if not resume:
+            raise UserError(f"{out} is a run already: --resume goes on with it, --out names another folder")
+        experiment = _same(out, experiment)
+    elif out.exists() and any(out.iterdir()):
+        raise UserError(f"{out} exists and is no run: name another folder")
+    if experiment.memory == "s2pg-pathwise" and experiment.critic != "critic":
+        say("s2pg-pathwise learns memory through its critic; one that reads the policy's view seldom knows enough")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / training.CONFIG, _config(experiment, env.spec))
+    training.train(
+        built, env, seeds=experiment.seeds, steps=experiment.steps, out=out, chunk=experiment.chunk,
+        episodes=experiment.episodes, resume=resume, report=report, say=say,
+    )  # fmt: skip
+    return Run(out)
+
+
+def _same(out: Path, asked: Experiment) -> Experiment:
+    """The run's own experiment with the steps asked for; refuses where anything else differs."""
+    before, _ = read_config(out)
+    asked = dataclasses.replace(asked, chunk=before.chunk)  # follows from the first `steps`
+    for field in dataclasses.fields(Experiment):
+        old, new = getattr(before, field.name), getattr(asked, field.name)
+        if field.name != "steps" and old != new:
+            raise UserError(f"cannot resume {out}: {field.name} was {old} and is now {new}; only steps may differ")
+    return asked
+
+
+class Run:
+    """A run folder: its configuration, metrics and policies."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.experiment, self.spec = read_config(self.path)
+
+    @property
+    def metrics(self) -> list[Row]:
+        return read_metrics(self.path / training.METRICS)
+
+    def env(self) -> Env | GymTask:
+        return make(self.experiment.task, **self.experiment.options)
+
+    def policy(self, seed: int | None = None, explore: bool = False) -> Policy:
+        seed = self.experiment.seeds[0] if seed is None else seed
+        if seed not in self.experiment.seeds:
+            raise UserError(f"{self.path} has no seed {seed}; it has {', '.join(map(str, self.experiment.seeds))}")
+        file = training.policy_file(self.path, seed)
+        if not file.exists():
+            raise UserError(f"{self.path} has no policy yet: it was stopped before its first checkpoint")
+        built = self.experiment.build(self.spec)
+        state = eqx.filter_eval_shape(lambda key: built.init(self.spec, key=key), jax.random.key(0))
+        found, _ = checkpoint.load(file, {"kernel": state.kernel, "normaliser": state.normaliser})
+        return Policy(built.actor(state._replace(**found), explore), self.spec)
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A trained policy."""
+
+    actor: Actor
+    spec: Spec
+
+    def session(self, explore: bool = False, seed: int = 0) -> Session:
+        """An object that keeps z for the caller: `a = session(obs)`, `session.reset()`."""
+        return Session(dataclasses.replace(self.actor, explore=explore), self.spec, seed)
+
+
+def load(run: str | Path, seed: int | None = None) -> Policy:
+    """The policy of a run; of its first seed unless one is named."""
+    return Run(run).policy(seed)

@@ -1,0 +1,154 @@
+"""From names to an algorithm: a method of the paper is a point in the product of three axes, not a class."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import re
+from typing import Any
+
+from s2pg.algorithms import ALGORITHMS, Algorithm
+from s2pg.critics import CriticBuilder, PlainCritic, RecurrentCritic
+from s2pg.errors import UserError, unknown
+from s2pg.kernels import KERNELS
+from s2pg.memory import Carried, Memory, Sampled, Unrolled
+from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Spec
+
+LABELS = {
+    "s2pg": "draws z' with the action; trains on single transitions (the paper's method, likelihood ratio over z')",
+    "s2pg-pathwise": "the same, but z' learns through dV/dz'; on-policy, needs a critic that knows (--critic critic)",
+    "bptt-N": "backpropagation through segments of N steps, loss on every step",
+    "bptt-N-last": "the same with the loss on the last step of each segment only, as in the authors' code",
+    "window-K": "no memory but the last K observations",
+    "none": "no memory: the current observation alone",
+    "oracle": "no memory, but sees the full state: what memory could reach at best",
+}
+# Beside the algorithm's own: sizes of networks, noise of the state, and whether a plain critic may look at z.
+NETWORK_HYPER = {"size": 64, "width": 64, "state_log_std": -1.5, "critic_state": False}
+CRITICS = (POLICY, CRITIC)
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """A parsed `--memory` label."""
+
+    name: str
+    kind: str  # s2pg, s2pg-pathwise, bptt, window, none, oracle
+    length: int = 1
+    last: bool = False
+
+    @property
+    def recurrent(self) -> bool:
+        return self.kind in ("s2pg", "s2pg-pathwise", "bptt")
+
+    @property
+    def default_kernel(self) -> str:
+        return "gru" if self.recurrent else "window" if self.kind == "window" else "mlp"
+
+    def rule(self, state_log_std: float) -> Memory:
+        if self.kind == "bptt":
+            return Unrolled(self.length, self.last)
+        if self.recurrent:
+            return Sampled("pathwise" if self.kind == "s2pg-pathwise" else "score", state_log_std)
+        return Carried()
+
+
+def parse(label: str) -> Label:
+    if label in ("s2pg", "s2pg-pathwise", "none", "oracle"):
+        return Label(label, label)
+    if match := re.fullmatch(r"(bptt|window)-(-?\d+)(-last)?", label):
+        kind, length, last = match[1], int(match[2]), bool(match[3])
+        if not (last and kind == "window"):
+            if length < 1:
+                raise UserError(f"memory '{label}': a {'segment' if kind == 'bptt' else 'window'} has 1 step or more")
+            return Label(label, kind, length, last)
+    raise unknown("memory", label, [*LABELS, "bptt-8", "bptt-8-last", "window-8"])
+
+
+def algorithm_class(name: str) -> type[Algorithm]:
+    if name not in ALGORITHMS:
+        raise unknown("algorithm", name, ALGORITHMS)
+    return ALGORITHMS[name]
+
+
+def hyper_defaults(algorithm: str) -> dict[str, Any]:
+    """Every hyper-parameter that `--hyper` knows, with its default; None where it depends on the task."""
+    fixed = {"memory", "kernel", "critic", "reads"}
+    own = {
+        field.name: None if field.default is dataclasses.MISSING else field.default
+        for field in dataclasses.fields(algorithm_class(algorithm))
+        if field.name not in fixed
+    }
+    return own | NETWORK_HYPER
+
+
+def parse_hyper(algorithm: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Checks names and types; values may come as text."""
+    known, parsed = hyper_defaults(algorithm), {}
+    for name, value in given.items():
+        if name not in known:
+            raise unknown(f"hyper-parameter of {algorithm}", name, known)
+        kind = type(known[name]) if known[name] is not None else int
+        number: Any = None
+        with contextlib.suppress(ValueError, SyntaxError):
+            number = ast.literal_eval(str(value).capitalize() if kind is bool else str(value))
+        fits = isinstance(number, bool) if kind is bool else isinstance(number, int | float)
+        if not fits or (kind is int and number != int(number)):
+            raise UserError(f"hyper-parameter '{name}' must be {kind.__name__}, not {value!r}")
+        parsed[name] = kind(number)
+    return parsed
+
+
+def check(algorithm: str, label: Label, kernel: str, spec: Spec) -> None:
+    """Everything that can be wrong with the point chosen, before anything is built."""
+    cls = algorithm_class(algorithm)
+    if kernel not in KERNELS:
+        raise unknown("kernel", kernel, KERNELS)
+    if label.kind == "window" and label.length > spec.horizon:
+        raise UserError(f"memory '{label.name}': the window is longer than an episode, which has {spec.horizon} steps")
+    if label.kind == "s2pg-pathwise" and not cls.has_critic:
+        raise UserError(f"{algorithm} has no critic to carry the gradient of 's2pg-pathwise'; use 's2pg'")
+    if label.recurrent and not KERNELS[kernel].stateful:
+        fit = ", ".join(name for name, each in KERNELS.items() if each.stateful)
+        raise UserError(f"kernel '{kernel}' has no state to learn, which memory '{label.name}' needs; known: {fit}")
+    if not label.recurrent and kernel != label.default_kernel:
+        raise UserError(f"memory '{label.name}' goes with kernel '{label.default_kernel}', not '{kernel}'")
+    if label.kind == "oracle" and CRITIC not in spec.views:
+        raise UserError("memory 'oracle' needs a task with a 'critic' view")
+
+
+def build(algorithm: str, spec: Spec, label: Label, kernel: str, critic: str, hyper: dict[str, Any]) -> Algorithm:
+    """The algorithm object; `hyper` must be complete."""
+    check(algorithm, label, kernel, spec)
+    cls, sizes = algorithm_class(algorithm), {"width": hyper["width"]}
+    if KERNELS[kernel].stateful:
+        sizes["size"] = hyper["size"]
+    elif label.kind == "window":
+        sizes["length"] = label.length
+    # A memoryless policy that sees its own last action can write notes to itself: only recurrent ones read it.
+    previous = (PREVIOUS_ACTION,) if label.recurrent else ()
+    own = {name: value for name, value in hyper.items() if name not in NETWORK_HYPER}
+    return cls(
+        memory=label.rule(hyper["state_log_std"]),
+        kernel=functools.partial(KERNELS[kernel], **sizes),
+        critic=_critic(label, critic, previous, hyper),
+        reads=(CRITIC if label.kind == "oracle" else POLICY, *previous),
+        **own,
+    )
+
+
+def _critic(label: Label, critic: str, previous: tuple[str, ...], hyper: dict[str, Any]) -> CriticBuilder:
+    if critic not in CRITICS:
+        raise unknown("critic", critic, CRITICS)
+    privileged = critic == CRITIC
+    reads = (CRITIC if privileged or label.kind == "oracle" else POLICY, *previous)
+    width = hyper["width"]
+    if label.kind == "bptt" and not privileged:
+        # V of a history: the critic needs a memory of its own, trained along the same segments.
+        return functools.partial(RecurrentCritic, reads=reads, width=width, size=hyper["size"])
+    drawn = label.kind in ("s2pg", "s2pg-pathwise")
+    same_window = label.kind == "window" and not privileged
+    reads_state = drawn or same_window or (hyper["critic_state"] and label.kind in ("bptt", "window"))
+    return functools.partial(PlainCritic, reads=reads, reads_state=reads_state, width=width)

@@ -1,0 +1,165 @@
+"""Training from start to end: logs, evaluates and checkpoints at the borders of chunks, and resumes bit for bit."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from s2pg.algorithms.base import Algorithm
+from s2pg.errors import Diverged, UserError
+from s2pg.io import checkpoint
+from s2pg.io.checkpoint import Checkpoints
+from s2pg.io.sinks import MetricsFile, Row, TensorBoard
+from s2pg.loops import DeviceLoop, HostLoop, Loop, Looper
+
+CONFIG, METRICS, CHECKPOINTS, POLICIES, EVENTS = "config.json", "metrics.jsonl", "checkpoints", "policies", "events"
+
+
+class Border(NamedTuple):
+    """What a training run reports between two chunks."""
+
+    step: int  # environment steps of each seed so far
+    steps: int  # ... in all
+    rows: list[Row]
+
+
+class Interrupted(Exception):
+    """Ctrl-C: the run has been checkpointed and can be resumed."""
+
+
+def updates_per_chunk(algorithm: Algorithm, steps: int, borders: int = 50) -> int:
+    """So many updates between two borders that a run of `steps` has about 50 of them."""
+    return max(1, round(steps / (algorithm.lanes * algorithm.steps * borders)))
+
+
+def policy_file(out: Path, seed: int) -> Path:
+    return out / POLICIES / f"seed-{seed}.npz"
+
+
+def train(
+    algorithm: Algorithm,
+    env: Any,
+    *,
+    seeds: Sequence[int],
+    steps: int,
+    out: Path,
+    chunk: int | None = None,
+    episodes: int = 64,
+    resume: bool = False,
+    keep: int = 3,
+    report: Callable[[Border], None] = lambda border: None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Trains all seeds side by side for `steps` environment steps each; returns the run folder.
+
+    `steps` is rounded up to whole chunks. With `resume`, goes on from the newest checkpoint, if there is one.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    chunk = chunk or updates_per_chunk(algorithm, steps)
+    on_device = hasattr(env, "step")
+    looper: Looper = (DeviceLoop if on_device else HostLoop)(algorithm, env, seeds, chunk, episodes)
+    per_chunk = chunk * algorithm.lanes * algorithm.steps
+    chunks = -(-steps // per_chunk)
+    loop = looper.init()
+    files = Checkpoints(out / CHECKPOINTS, keep)
+    (out / POLICIES).mkdir(exist_ok=True)
+    done, wall, size = 0, 0.0, 0
+    if resume and (found := files.latest(looper.pack(loop))):
+        packed, meta = found
+        loop, exact = looper.unpack(packed)
+        done, wall, size = meta["chunks"], meta["wall_s"], meta["metrics_bytes"]
+        if not exact:
+            say("the environment is not deterministic: its open episodes could not be replayed exactly")
+    metrics = MetricsFile(out / METRICS)
+    metrics.truncate(size)
+    board = TensorBoard(out / EVENTS, purge_step=done * per_chunk if done else None)
+    if done < chunks:
+        looper.prepare(loop)
+    with _Stop() as stop:
+        for number in range(done, chunks):
+            began = time.perf_counter()
+            loop, measured = looper.advance(loop)
+            seconds = time.perf_counter() - began
+            wall += seconds
+            _check_finite(measured, seeds, number * chunk)
+            speed = {"wall_s": wall, "steps_per_s": len(seeds) * per_chunk / seconds}
+            rows = _rows(measured | looper.evaluate(loop), seeds, (number + 1) * per_chunk, speed)
+            metrics.write(rows)
+            board.write(rows)
+            meta = {"chunks": number + 1, "wall_s": wall, "metrics_bytes": metrics.size()}
+            files.save((number + 1) * per_chunk, looper.pack(loop), meta)
+            _save_policies(out, loop, seeds)
+            report(Border((number + 1) * per_chunk, chunks * per_chunk, rows))
+            if stop.asked and number + 1 < chunks:
+                raise Interrupted
+    metrics.close()
+    board.close()
+    return out
+
+
+def _check_finite(measured: dict[str, np.ndarray], seeds: Sequence[int], before: int) -> None:
+    """Stops at the first update, seed and quantity that is not finite. No episode need have ended, though."""
+    bad = {name: ~np.isfinite(values) for name, values in measured.items() if name != "train_return"}
+    where = np.stack([flags for flags in bad.values()])  # [quantities, seeds, chunk]
+    if where.any():
+        update = int(np.argmax(where.any(axis=(0, 1))))
+        names = list(bad)
+        quantity, seed = (int(i[0]) for i in np.nonzero(where[:, :, update]))
+        raise Diverged(f"{names[quantity]} is not finite at update {before + update + 1} in seed {seeds[seed]}")
+
+
+def _rows(measured: dict[str, np.ndarray], seeds: Sequence[int], step: int, speed: Row) -> list[Row]:
+    def mean(values: np.ndarray) -> float:
+        seen = np.ravel(values)[np.isfinite(np.ravel(values))]
+        return float(seen.mean()) if seen.size else float("nan")
+
+    return [
+        {"step": step, "seed": seed} | {name: mean(values[i]) for name, values in measured.items()} | speed
+        for i, seed in enumerate(seeds)
+    ]
+
+
+def policy_of(loop: Loop, i: int) -> PyTree:
+    """What it takes to act: kernel and normaliser of one seed."""
+    return jax.tree.map(lambda leaf: leaf[i], {"kernel": loop.train.kernel, "normaliser": loop.train.normaliser})
+
+
+def _save_policies(out: Path, loop: Loop, seeds: Sequence[int]) -> None:
+    for i, seed in enumerate(seeds):
+        checkpoint.save(policy_file(out, seed), policy_of(loop, i), {"seed": seed})
+
+
+class _Stop:
+    """Turns the first Ctrl-C into a request that is honoured at the next border; the second one breaks off at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> _Stop:
+        self._main = threading.current_thread() is threading.main_thread()
+        if self._main:
+            self._before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __exit__(self, *error: object) -> None:
+        if self._main:
+            signal.signal(signal.SIGINT, self._before)
+
+
+def require_run(out: Path) -> None:
+    if not (out / CONFIG).is_file():
+        raise UserError(f"{out} is no run folder: it has no {CONFIG}")

@@ -1,0 +1,258 @@
+"""What all tasks on the device share: autoreset, previous action, pictures, names; and the two small tasks."""
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from s2pg.envs import tasks
+from s2pg.envs.base import Env
+from s2pg.envs.draw import Canvas
+from s2pg.envs.pendulum import MaskedPendulum, PendulumState
+from s2pg.envs.pointmass import PointMassGoal
+from s2pg.envs.recall import Recall
+from s2pg.errors import UserError
+from s2pg.types import Box
+
+KEY = jax.random.key(3)
+
+
+class Counter(Env):
+    """Counts its steps; ends when it is told to.
+
+    A second line that nobody lists.
+    """
+
+    horizon: int = eqx.field(static=True)
+    loud: bool = eqx.field(static=True, default=False)
+
+    @property
+    def action(self):
+        return Box((-2.0, -np.inf), (4.0, np.inf))
+
+    def begin(self, key):
+        return jnp.zeros(())
+
+    def move(self, inner, elapsed, action, key):
+        return inner + 1, action[0], action[1] > 100
+
+    def views(self, inner, elapsed):
+        return {"policy": inner[None], "critic": inner[None]}
+
+
+def _episode(env, policy):
+    """The time steps of one episode under `policy(inner)`, up to and with its end."""
+    state, step = env.reset(KEY)
+    steps, advance = [step], jax.jit(env.step)
+    while not (len(steps) > 1 and steps[-1].first):
+        state, step = advance(state, policy(state.inner), jax.random.fold_in(KEY, len(steps)))
+        steps.append(step)
+    return steps
+
+
+def test_an_ended_episode_shows_its_last_observation_and_the_next_ones_first():
+    env = Counter(horizon=3)
+    steps = _episode(env, lambda inner: jnp.array([0.5, 1.0]))
+    assert [bool(step.first) for step in steps] == [True, False, False, True]
+    assert [float(step.last_obs["policy"][0]) for step in steps] == [0, 1, 2, 3]
+    assert [float(step.obs["policy"][0]) for step in steps] == [0, 1, 2, 0]
+
+
+def test_time_running_out_truncates_and_a_task_that_is_over_terminates():
+    by_time = _episode(Counter(horizon=3), lambda inner: jnp.array([0.0, 0.0]))
+    by_task = _episode(Counter(horizon=3), lambda inner: jnp.array([0.0, 200.0 * (inner == 1)]))
+    at_once = _episode(Counter(horizon=3), lambda inner: jnp.array([0.0, 200.0 * (inner == 2)]))
+    ends = [
+        (len(steps) - 1, bool(steps[-1].terminated), bool(steps[-1].truncated)) for steps in (by_time, by_task, at_once)
+    ]
+    assert ends == [(3, False, True), (2, True, False), (3, True, False)]
+
+
+def test_actions_are_clipped_scaled_and_shown_as_the_previous_action():
+    env = Counter(horizon=2)
+    state, step = env.reset(KEY)
+    np.testing.assert_array_equal(step.obs["previous_action"], [0.0, 0.0])
+    state, step = env.step(state, jnp.array([7.0, 7.0]), KEY)
+    np.testing.assert_array_equal(step.obs["previous_action"], [1.0, 7.0])  # the second axis has no bounds
+    assert float(step.reward) == 4.0
+    _, step = env.step(state, jnp.array([-0.5, 0.0]), KEY)
+    assert float(step.reward) == -0.5  # half of the way from the middle, 1, to the low bound, -2
+    np.testing.assert_array_equal(step.last_obs["previous_action"], [-0.5, 0.0])
+    np.testing.assert_array_equal(step.obs["previous_action"], [0.0, 0.0])
+
+
+def test_a_discrete_previous_action_is_one_hot_and_zero_after_a_reset():
+    steps = _episode(Recall(k=2), lambda inner: jnp.array(1))
+    np.testing.assert_array_equal([step.obs["previous_action"] for step in steps], [[0, 0], [0, 1], [0, 0]])
+    np.testing.assert_array_equal(steps[-1].last_obs["previous_action"], [0, 1])
+
+
+@pytest.mark.parametrize("cue", ["bit", "real"])
+def test_recall_shows_its_cue_once_and_asks_for_it_at_the_end(cue):
+    env = Recall(k=4, cue=cue)
+    steps = _episode(env, env.scripted)
+    shown = float(steps[0].obs["policy"][0])
+    np.testing.assert_allclose(
+        [step.last_obs["policy"] for step in steps], [[shown, 1], [0, 0], [0, 0], [0, 0], [0, 0]]
+    )
+    np.testing.assert_allclose([step.last_obs["critic"] for step in steps], [[shown, t / 4] for t in range(5)])
+    assert [float(step.reward) for step in steps] == [0, 0, 0, 0, 1]
+    assert bool(steps[-1].terminated) and not bool(steps[-1].truncated)
+    assert env.spec.horizon == 4
+
+
+def test_recall_pays_nothing_for_the_wrong_bit_and_less_for_a_distant_number():
+    zero, last = jnp.zeros((), jnp.int32), jnp.array(7)
+    for cue, right in ((1.0, 1), (-1.0, 0)):
+        for answer in (0, 1):
+            _, reward, over = Recall().move(jnp.array(cue), last, jnp.array(answer), KEY)
+            assert float(reward) == (answer == right) and over
+    _, reward, over = Recall(cue="real").move(jnp.array(0.5), last, jnp.array([-0.5]), KEY)
+    assert float(reward) == 0.0 and over
+    _, reward, over = Recall(cue="real").move(jnp.array(0.5), zero, jnp.array([0.5]), KEY)
+    assert float(reward) == 0.0 and not over
+
+
+def test_recall_cues_are_fair():
+    bits, reals = (np.asarray(jax.vmap(Recall(cue=cue).begin)(jax.random.split(KEY, 2000))) for cue in ("bit", "real"))
+    assert set(bits) == {-1.0, 1.0} and abs(bits.mean()) < 0.1
+    assert reals.min() < -0.99 and reals.max() > 0.99 and abs(reals.mean()) < 0.05
+
+
+def test_recall_over_one_step_is_asked_while_the_cue_is_shown():
+    steps = _episode(Recall(k=1), Recall(k=1).scripted)
+    assert len(steps) == 2 and float(steps[-1].reward) == 1.0 and bool(steps[-1].terminated)
+
+
+def test_the_pendulum_moves_and_pays_as_gymnasiums_does():
+    theirs = gymnasium.make("Pendulum-v1").unwrapped
+    theirs.reset(seed=0)
+    ours, advance = PendulumState(*map(jnp.float32, theirs.state)), jax.jit(MaskedPendulum().advance)
+    state = MaskedPendulum().reset(KEY)[0]._replace(inner=ours)
+    generator = np.random.default_rng(0)
+    for _ in range(100):
+        torque = generator.uniform(-2.5, 2.5, 1)  # beyond the bounds too
+        observation, reward, *_ = theirs.step(torque)
+        state, step = advance(state, jnp.asarray(torque / 2, jnp.float32), KEY)
+        np.testing.assert_allclose(step.obs["critic"] * jnp.array([1, 1, 8]), observation, atol=2e-3)
+        np.testing.assert_allclose(step.obs["policy"], observation[:2], atol=2e-3)
+        assert float(step.reward) == pytest.approx(float(reward), abs=1e-2)
+
+
+def test_the_pendulum_starts_anywhere_and_is_only_ever_truncated():
+    states = jax.vmap(MaskedPendulum().begin)(jax.random.split(KEY, 500))
+    assert np.abs(states.angle).max() > 3.0 and 0.9 < np.abs(states.velocity).max() <= 1.0
+    steps = _episode(MaskedPendulum(horizon=5), lambda inner: jnp.zeros(1))
+    assert len(steps) == 6 and bool(steps[-1].truncated) and not bool(steps[-1].terminated)
+
+
+@pytest.mark.parametrize("name", tasks.TASKS)
+def test_every_task_has_bounded_views_a_picture_and_a_description(name):
+    env = tasks.make(name)
+    state, step = env.reset(KEY)
+    assert {view: array.shape[0] for view, array in step.obs.items()} == env.spec.views
+    assert all(array.dtype == jnp.float32 and np.abs(array).max() <= 1 for array in step.obs.values())
+    picture = env.render(jax.device_get(state.inner), 0)
+    assert picture.shape == (192, 192, 3) and picture.dtype == np.uint8
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
+    assert 20 < len(tasks.descriptions()[name]) < 120
+
+
+def test_the_picture_of_a_goal_is_hollow_while_it_is_hidden():
+    env = PointMassGoal()
+    start = env.begin(KEY)
+    x, y = np.asarray(start.goal) / 150 * 192
+    pixels = [
+        env.render(start._replace(position=position), 0)[191 - int(y), int(x)]
+        for position in (start.start, jnp.array([1.0, 75.0]))
+    ]
+    assert np.ptp(pixels[0]) > 50 > np.ptp(pixels[1])  # green, then the colour of the ground
+
+
+def test_shapes_cover_the_area_they_should():
+    middle, black = (0.0, 0.0), (0.0, 0.0, 0.0)
+    for paint, area in (
+        (lambda canvas: canvas.disc(middle, 0.5, black), np.pi / 4),
+        (lambda canvas: canvas.ring(middle, 0.5, 0.25, black), np.pi * (0.25 - 0.0625)),
+        (lambda canvas: canvas.rectangle((-0.5, -0.25), (0.5, 0.25), black), 0.5),
+        (lambda canvas: canvas.line((-0.5, 0.0), (0.5, 0.0), 0.2, black), 0.2 + np.pi * 0.01),
+    ):
+        canvas = Canvas(-1.0, 1.0, background=(1.0, 1.0, 1.0))
+        paint(canvas)
+        assert 4 * (1 - canvas.picture().mean() / 255) == pytest.approx(area, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("recall", {"k": 5, "cue": "real"}),
+        ("pointmass-door", {"horizon": 50, "speed": 4.5}),
+        ("masked-pendulum", {}),
+        ("gym:Pendulum-v1", {"hide": (2,), "horizon": 50, "g": 9.81}),
+        ("gym:CartPole-v1", {}),
+    ],
+)
+def test_a_described_task_can_be_made_again(name, options):
+    made = tasks.make(name, **options)
+    same, all_options = tasks.describe(made)
+    assert same == name and options.items() <= all_options.items()
+    again = tasks.make(same, **all_options)
+    assert tasks.describe(again) == (same, all_options)
+    assert again.spec == made.spec
+
+
+def test_options_may_come_as_text():
+    assert tasks.make("recall", k="5", cue="real") == Recall(k=5, cue="real")
+    assert tasks.make("pointmass-goal", speed="4").speed == 4.0
+    assert tasks.make("pointmass-goal", speed=4).speed == 4.0
+    gym = tasks.make("gym:Pendulum-v1", hide="0,2", g="9.81")
+    assert gym.options == {"hide": (0, 2), "g": 9.81}
+    assert tasks.make("gym:Pendulum-v1", hide="2").options == {"hide": (2,)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("recal", {}, "unknown task 'recal'; did you mean recall?"),
+        ("recall", {"cu": "bit"}, "unknown option of task recall 'cu'; did you mean cue?"),
+        ("recall", {"k": "eight"}, "option 'k' of task recall must be int, not 'eight'"),
+        ("recall", {"k": 2.5}, "option 'k' of task recall must be int, not 2.5"),
+        ("recall", {"k": True}, "option 'k' of task recall must be int, not True"),
+        ("recall", {"cue": 3}, "option 'cue' of task recall must be str, not 3"),
+        ("recall", {"k": 0}, "k of recall must be at least 1, not 0"),
+        ("recall", {"cue": "word"}, "cue of recall must be bit or real, not 'word'"),
+        ("masked-pendulum", {"horizon": 0}, "horizon of masked-pendulum must be at least 1, not 0"),
+    ],
+)
+def test_mistakes_in_a_task_are_told_in_one_line(name, options, message):
+    with pytest.raises(UserError) as error:
+        tasks.make(name, **options)
+    assert str(error.value) == message
+
+
+def test_a_task_of_ones_own_is_made_by_name(monkeypatch):
+    monkeypatch.setattr(tasks, "TASKS", dict(tasks.TASKS))
+    with pytest.raises(UserError, match="register_task"):
+        tasks.describe(Counter(horizon=3))
+    tasks.register_task("counter", Counter)
+    tasks.register_task("counter", Counter)
+    env = tasks.make("counter", horizon="3", loud="true")
+    assert tasks.describe(env) == ("counter", {"horizon": 3, "loud": True})
+    assert tasks.descriptions()["counter"] == "Counts its steps; ends when it is told to."
+    with pytest.raises(UserError, match="needs the option 'horizon'"):
+        tasks.make("counter")
+    for name, cls, word in (("counter", Recall, "taken"), ("gym:x", Counter, "begin"), ("list", list, "subclass")):
+        with pytest.raises(UserError, match=word):
+            tasks.register_task(name, cls)
+
+
+def test_a_task_without_pictures_says_so():
+    with pytest.raises(NotImplementedError, match="Counter draws no pictures"):
+        Counter(horizon=1).render(0.0, 0)
+
+
+def test_only_long_tasks_are_staggered():
+    stagger = {name: cls.stagger for name, cls in tasks.TASKS.items()}
+    assert stagger == {"pointmass-goal": True, "pointmass-door": True, "recall": False, "masked-pendulum": True}
