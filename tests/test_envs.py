@@ -83,10 +83,18 @@ def test_actions_are_clipped_scaled_and_shown_as_the_previous_action():
     np.testing.assert_array_equal(step.obs["previous_action"], [0.0, 0.0])
 
 
+class OpenRecall(Recall):
+    shows_action = True
+
+
 def test_a_discrete_previous_action_is_one_hot_and_zero_after_a_reset():
-    steps = _episode(Recall(k=2), lambda inner: jnp.array(1))
+    steps = _episode(OpenRecall(k=2), lambda inner: jnp.array(1))
     np.testing.assert_array_equal([step.obs["previous_action"] for step in steps], [[0, 0], [0, 1], [0, 0]])
     np.testing.assert_array_equal(steps[-1].last_obs["previous_action"], [0, 1])
+
+
+def test_recall_shows_no_previous_action_in_which_a_policy_could_write_notes_to_itself():
+    assert set(Recall(k=2).spec.views) == {"policy", "critic"}
 
 
 @pytest.mark.parametrize("cue", ["bit", "real"])

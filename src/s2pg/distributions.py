@@ -5,6 +5,7 @@ Each is over one event (a vector, or one class) and has `sample`, `log_prob`, `e
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import equinox as eqx
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-HALF_LOG_2PI = 0.5 * jnp.log(2 * jnp.pi).item()
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class Distribution(eqx.Module):
@@ -80,7 +81,9 @@ class TanhNormal(Distribution):
         import numpy as np
 
         nodes, weights = np.polynomial.hermite_e.hermegauss(20)
-        points = self.pre.mean + jnp.exp(self.pre.log_std) * jnp.asarray(nodes, self.pre.mean.dtype)[:, None]
+        points = (
+            self.pre.mean[None] + jnp.exp(self.pre.log_std)[None] * jnp.asarray(nodes, self.pre.mean.dtype)[:, None]
+        )
         weights = jnp.asarray(weights / weights.sum(), self.pre.mean.dtype)
         return self.pre.entropy() + jnp.sum(weights @ log_det_tanh(points), axis=-1)
 

@@ -1,16 +1,20 @@
-"""Evaluation on the device: exactly n episodes, one per lane, side by side."""
+"""Evaluation: exactly n episodes, one per lane, side by side, on the device and on the host."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from s2pg.actor import Actor
 from s2pg.rollout import start, transition
-from s2pg.types import State
+from s2pg.types import State, Timestep, Transition
 
 
 def evaluate(env: Any, actor: Actor, episodes: int, key: PRNGKeyArray) -> Float[Array, " episodes"]:
@@ -43,6 +47,12 @@ class Film(NamedTuple):
 
 def film(env: Any, actor: Actor, key: PRNGKeyArray) -> Film:
     """Plays one episode and keeps every state on the way."""
+    states, z, reward, done = jax.device_get(_film(env, actor, key))
+    return Film(states, z, reward, int(np.argmax(done)) + 1 if done.any() else env.horizon)
+
+
+@eqx.filter_jit
+def _film(env: Any, actor: Actor, key: PRNGKeyArray) -> tuple:
     start_key, run_key = jax.random.split(key)
     env_state, timestep = env.reset(start_key)
 
@@ -54,9 +64,29 @@ def film(env: Any, actor: Actor, key: PRNGKeyArray) -> Film:
         kept = (env_state, row.next_z, after.reward, after.terminated | after.truncated)
         return (moved, after, row.next_z), kept
 
-    _, (states, z, reward, done) = jax.jit(
-        lambda: jax.lax.scan(step, (env_state, timestep, actor.initial()), jax.random.split(run_key, env.horizon))
-    )()
-    length = int(jnp.argmax(done)) + 1 if bool(jnp.any(done)) else env.horizon
-    states, z, reward = jax.device_get((states, z, reward))
-    return Film(states, z, reward, length)
+    _, kept = jax.lax.scan(step, (env_state, timestep, actor.initial()), jax.random.split(run_key, env.horizon))
+    return kept
+
+
+def play(
+    lanes: Any,
+    act: Callable[[Timestep, State, int], Transition],
+    z: State,
+    stream: int | None = None,
+    watch: Callable[[Transition], None] = lambda row: None,
+) -> np.ndarray:
+    """Undiscounted returns [S, N] of one episode in each lane of a host's environments.
+
+    `watch` sees every decision before it is taken, while the environments still stand where it was made.
+    """
+    timestep = lanes.reset(stream)
+    returns, alive = np.zeros(timestep.reward.shape), np.ones(timestep.reward.shape, bool)
+    for t in itertools.count():
+        row = act(timestep, z, t)
+        watch(row)
+        timestep, z = lanes.step(jax.device_get(row.decision.action)), row.next_z
+        returns += np.where(alive, timestep.reward, 0.0)
+        alive &= ~timestep.first
+        if not alive.any():
+            break
+    return returns

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from s2pg.algorithms.base import Algorithm, Metrics, TrainState
-from s2pg.evaluate import evaluate
+from s2pg.evaluate import evaluate, play
 from s2pg.optimise import norm
 from s2pg.rollout import Carry, collect, initial_state, outcome, start, transition
 from s2pg.types import Timestep, Transition
@@ -49,13 +49,20 @@ class Looper(Protocol):
         """The loop again; False where the environments could not be brought back exactly."""
         ...
 
+    def close(self) -> None: ...
 
-def stream(key: PRNGKeyArray, which: int, update: Array | int = 0) -> PRNGKeyArray:
+
+def stream(key: PRNGKeyArray, which: Array | int, update: Array | int = 0) -> PRNGKeyArray:
     return jax.random.fold_in(jax.random.fold_in(key, which), update)
 
 
-def seed_keys(seeds: Sequence[int]) -> PRNGKeyArray:
+def seed_keys(seeds: Sequence[int]) -> Key[Array, " seeds"]:
     return jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+
+
+def settled(tree: PyTree) -> PyTree:
+    """The same without weak types: the first update would lose them, and the second be compiled anew."""
+    return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), tree)
 
 
 def _norm(state: TrainState) -> Array:
@@ -91,7 +98,7 @@ class DeviceLoop:
             init_key, start_key = jax.random.split(stream(key, INIT))
             train = self.algorithm.init(self.env.spec, key=init_key)
             carry = start(self.env, self.algorithm.actor(train), self.algorithm.lanes, start_key)
-            return Loop(train, carry, key, jnp.zeros((), jnp.int32))
+            return settled(Loop(train, carry, key, jnp.zeros((), jnp.int32)))
 
         return jax.jit(jax.vmap(one))(self.keys)
 
@@ -103,7 +110,7 @@ class DeviceLoop:
         carry, batch, ended = collect(self.env, actor, carry, self.algorithm.steps, collect_key)
         train, metrics = self.algorithm.update(loop.train, batch, update_key)
         metrics |= {"parameter_norm": _norm(train), "train_return": jnp.nanmean(ended)}
-        return Loop(train, carry, loop.key, loop.update + 1), metrics
+        return settled(Loop(train, carry, loop.key, loop.update + 1)), metrics
 
     def prepare(self, loop: Loop) -> None:
         self._advance = self._advance.lower(loop).compile()
@@ -121,6 +128,9 @@ class DeviceLoop:
 
     def unpack(self, packed: PyTree) -> tuple[Loop, bool]:
         return packed, True
+
+    def close(self) -> None:
+        """The device holds nothing open."""
 
 
 class HostLoop:
@@ -145,14 +155,15 @@ class HostLoop:
 
     def _learner(self, loop: Loop, rows: list[Transition], after: list[Timestep]) -> tuple[TrainState, Metrics]:
         batch = outcome(*(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts) for parts in (rows, after)))
-        key = jax.random.fold_in(stream(loop.key, TRAIN, loop.update), -1)
+        # The steps of the batch have taken the numbers below.
+        key = jax.random.fold_in(stream(loop.key, TRAIN, loop.update), self.algorithm.steps)
         train, metrics = self.algorithm.update(loop.train, batch, key)
         return train, metrics | {"parameter_norm": _norm(train)}
 
     def init(self) -> Loop:
         def one(key: PRNGKeyArray) -> tuple[TrainState, PyTree]:
             train = self.algorithm.init(self.task.spec, key=stream(key, INIT))
-            return train, initial_state(self.algorithm.actor(train), self.algorithm.lanes)
+            return settled((train, initial_state(self.algorithm.actor(train), self.algorithm.lanes)))
 
         train, z = jax.jit(jax.vmap(one))(self.keys)
         timestep = self.lanes.reset()
@@ -202,24 +213,25 @@ class HostLoop:
 
     def _play(self, loop: Loop, explore: bool) -> np.ndarray:
         """Mean return per seed over exactly `episodes` episodes, one per lane."""
-        timestep = self.eval_lanes.reset(stream=2 * self._count(loop) + 1)
         key = self._key(loop.key, EVALUATE, loop.update)
         z = jax.vmap(lambda train: initial_state(self.algorithm.actor(train), self.episodes))(loop.train)
-        returns, alive = np.zeros(timestep.reward.shape), np.ones(timestep.reward.shape, bool)
-        t = 0
-        while alive.any():
-            row = self._act[explore](loop.train, timestep, z, key, t)
-            timestep, z, t = self.eval_lanes.step(jax.device_get(row.decision.action)), row.next_z, t + 1
-            returns += np.where(alive, timestep.reward, 0.0)
-            alive &= ~timestep.first
-        return returns.mean(axis=1)
+        act = lambda timestep, z, t: self._act[explore](loop.train, timestep, z, key, t)  # noqa: E731
+        return play(self.eval_lanes, act, z, stream=2 * self._count(loop) + 1).mean(axis=1)
 
     def pack(self, loop: Loop) -> PyTree:
         # An episodic algorithm starts its episodes anew in every update: there are no open ones to bring back.
         return {"loop": loop, "host": {} if self.algorithm.whole_episodes else self.lanes.snapshot()}
 
     def unpack(self, packed: PyTree) -> tuple[Loop, bool]:
+        loop: Loop = packed["loop"]
         if self.algorithm.whole_episodes:
-            return packed["loop"], True
-        _, exact = self.lanes.restore(packed["host"])
-        return packed["loop"], exact
+            return loop, True
+        timestep, exact = self.lanes.restore(packed["host"])
+        if not exact:  # go on from what the environments show now; an episode that had to begin anew has no score yet
+            score = jnp.where(timestep.first, 0.0, loop.carry.score)
+            loop = loop._replace(carry=loop.carry._replace(timestep=timestep, score=score))
+        return loop, exact
+
+    def close(self) -> None:
+        self.lanes.close()
+        self.eval_lanes.close()

@@ -32,13 +32,13 @@ def initial(views: dict[str, int]) -> Normaliser:
 
 
 def normalise(stats: Normaliser, obs: Obs) -> Obs:
-    """(o - mean) / std, clipped to +-10; as it is before any data came and where there are no statistics."""
+    """(o - mean) / std of one example, clipped to +-10; as it is before any data came and without statistics."""
 
     def one(name: str, value: Array) -> Array:
         if name not in stats:
             return value
         s = stats[name]
-        std = jnp.sqrt(jnp.where(s.number > 0, s.squares / jnp.maximum(s.number, 1.0), 1.0) + 1e-6)
+        std = jnp.sqrt(jnp.where(s.number > 0, s.squares / jnp.maximum(s.number, 1.0) + 1e-6, 1.0))
         return jnp.clip((value - s.mean) / std, -CLIP, CLIP)
 
     return {name: one(name, value) for name, value in obs.items()}

@@ -28,4 +28,4 @@ def step(optimiser: optax.GradientTransformation, gradient: Any, state: Any, net
 
 def norm(tree: Any) -> Array:
     """The Euclidean norm over all leaves."""
-    return jnp.asarray(optax.global_norm(tree))
+    return jnp.asarray(optax.tree.norm(tree))

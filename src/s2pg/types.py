@@ -107,6 +107,6 @@ class Spec(eqx.Module):
     horizon: int = eqx.field(static=True)
 
 
-def read(obs: Obs, groups: tuple[str, ...]) -> Float[Array, " size"]:
+def read(obs: Obs, groups: tuple[str, ...]) -> Float[Array, "*batch size"]:
     """The views a network reads, side by side in one vector."""
     return jnp.concatenate([obs[group] for group in groups], axis=-1)

@@ -75,4 +75,6 @@ class Algorithm(eqx.Module):
 
 
 def normalised(normaliser: Normaliser, batch: Transition) -> Transition:
-    return batch._replace(obs=normalise(normaliser, batch.obs), next_obs=normalise(normaliser, batch.next_obs))
+    """A batch [T, N] as the networks see it."""
+    every = jax.vmap(jax.vmap(normalise, in_axes=(None, 0)), in_axes=(None, 0))
+    return batch._replace(obs=every(normaliser, batch.obs), next_obs=every(normaliser, batch.next_obs))

@@ -11,6 +11,7 @@ for every other rule the line is a constant and costs nothing after compilation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -49,6 +50,7 @@ class PPO(Algorithm):
     epochs: int = eqx.field(static=True, default=4)
     minibatches: int = eqx.field(static=True, default=8)
     learning_rate: float = eqx.field(static=True, default=5e-4)
+    critic_learning_rate: float = eqx.field(static=True, default=0.0)  # 0: the actor's
     anneal_updates: int = eqx.field(static=True, default=0)  # 0: constant; else the rate falls to 0 over so many
     trace: float = eqx.field(static=True, default=0.95)  # lambda of the advantages
     clip: float = eqx.field(static=True, default=0.2)
@@ -60,18 +62,24 @@ class PPO(Algorithm):
     drift_cost: float = eqx.field(static=True, default=1e-3)  # kappa
 
     @property
-    def optimiser(self) -> optax.GradientTransformation:
-        anneal_steps = self.anneal_updates * self.epochs * self.minibatches
-        return adam(self.learning_rate, self.max_grad_norm, anneal_steps)
+    def optimisers(self) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
+        """Those of actor and critic, which share no parameter and are clipped and stepped apart."""
+        minibatches = self._minibatches(len(self.memory.segments(self.steps, self.lanes).time))
+        anneal_steps = self.anneal_updates * self.epochs * minibatches
+        rates = (self.learning_rate, self.critic_learning_rate or self.learning_rate)
+        actor, critic = (adam(rate, self.max_grad_norm, anneal_steps) for rate in rates)
+        return actor, critic
+
+    def _minibatches(self, samples: int) -> int:
+        return min(self.minibatches, samples)
 
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> TrainState:
         kernel_key, critic_key = jax.random.split(key)
         kernel = self.build_kernel(spec, kernel_key)
         features = kernel.features(kernel.initial()).shape[0]
         critic = self.critic(spec.views, features, critic_key)
-        # Actor and critic are clipped and stepped apart: they share no parameter.
         parts: tuple[Any, ...] = (kernel, critic)
-        optimiser = tuple(self.optimiser.init(network) for network in parts)
+        optimiser = tuple(each.init(network) for each, network in zip(self.optimisers, parts, strict=True))
         memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.lanes, *leaf.shape)), critic.initial())
         views = spec.views if self.normalise_obs else {}
         return TrainState(kernel, critic, optimiser, initial(views), memory)
@@ -91,7 +99,7 @@ class PPO(Algorithm):
 
     def _values(self, state: TrainState, batch: Transition) -> tuple[Values, Array]:
         """V(s, z) and V(s', z') of a batch [T, N]; s' and z' are those before a reset."""
-        features = jax.vmap(jax.vmap(state.kernel.features))
+        features = _features(state.kernel, batch.reward.shape)
         # Within a batch only an episode's start restarts a recurrent critic; its stored memory is then the initial one.
         fresh = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (*batch.reward.shape, *leaf.shape)), state.critic.initial()
@@ -105,7 +113,7 @@ class PPO(Algorithm):
         """Minibatches of whole samples, shuffled anew each epoch; after a KL stop they pass without effect."""
         segments = self.memory.segments(*learning.advantage.shape)
         samples = len(segments.time)
-        minibatches = min(self.minibatches, samples)
+        minibatches = self._minibatches(samples)
         size = samples // minibatches
         table = jax.tree.map(jnp.asarray, segments)
         mean, std = jnp.mean(learning.advantage), jnp.std(learning.advantage) + 1e-8
@@ -116,13 +124,15 @@ class PPO(Algorithm):
             time, lane, valid = (column[chosen] for column in table)
             piece = jax.tree.map(lambda leaf: leaf[time, lane], scaled)
             grads, metrics = jax.grad(self._loss, has_aux=True)(networks, piece, valid, std)
-            stepped = [step(self.optimiser, *parts) for parts in zip(grads, optimiser, networks, strict=True)]
+            # Seen before the step: the minibatch that finds the policy too far away does not push it further.
+            stopped |= (self.kl_stop > 0) & (metrics["kl"] > self.kl_stop)
+            stepped = [step(*parts) for parts in zip(self.optimisers, grads, optimiser, networks, strict=True)]
             new = Networks(*(each.network for each in stepped)), tuple(each.state for each in stepped)
             networks, optimiser = jax.tree.map(
                 lambda old, fresh: jnp.where(stopped, old, fresh), (networks, optimiser), new
             )
             metrics |= {"stopped": stopped.astype(jnp.float32), "actor_gradient": norm(grads.kernel)}
-            return (networks, optimiser, stopped | ((self.kl_stop > 0) & (metrics["kl"] > self.kl_stop))), metrics
+            return (networks, optimiser, stopped), metrics
 
         def epoch(carry: tuple, key: PRNGKeyArray) -> tuple[tuple, Metrics]:
             order = jax.random.permutation(key, samples)[: minibatches * size]
@@ -147,7 +157,7 @@ class PPO(Algorithm):
         clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
         surrogate = mean(jnp.minimum(ratio * piece.advantage, clipped * piece.advantage))
 
-        features = jax.vmap(jax.vmap(kernel.features))
+        features = _features(kernel, row.reward.shape)
         head = jax.tree.map(lambda leaf: leaf[:, 0], piece.h)
         restart = jax.vmap(restarts)(row.first, valid)
         values = jax.vmap(unroll, in_axes=(None, 0, 0, 0, 0, 0))(
@@ -173,3 +183,11 @@ class PPO(Algorithm):
             "drift": drift,
         }
         return loss, metrics
+
+
+def _features(kernel: Kernel, shape: tuple[int, ...]) -> Callable[[State], Array]:
+    """`kernel.features` under vmap over axes that a state without leaves cannot show."""
+    mapped: Callable[[State], Array] = kernel.features
+    for size in reversed(shape):
+        mapped = jax.vmap(mapped, axis_size=size)
+    return mapped

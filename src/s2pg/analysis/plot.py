@@ -95,7 +95,10 @@ def labels(logs: Sequence[Log]) -> list[str]:
     parts = [[_text(log.config.get("memory", log.path.name))] for log in logs]
     for axis in AXES:
         values = [log.config.get(axis) for log in logs]
-        if any(value != values[0] for value in values):
+        # A memory label implies a kernel: it is named only where runs of one label have several.
+        told = {(part[0], value) for part, value in zip(parts, map(_text, values), strict=True)}
+        implied = axis == "kernel" and len(told) == len({memory for memory, _ in told})
+        if any(value != values[0] for value in values) and not implied:
             _extend(parts, [_text(value) for value in values])
     for name in names:
         values = [each.get(name) for each in options]

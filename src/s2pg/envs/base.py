@@ -29,6 +29,9 @@ class Env(eqx.Module):
     horizon: eqx.AbstractVar[int]
     # Long episodes would all end together; with `stagger` the first one of each lane is cut at a random age.
     stagger: ClassVar[bool] = False
+    # Whether the executed previous action is a view. A policy that reads it can write notes to itself in its actions:
+    # a task that asks for memory and nothing else does not show it.
+    shows_action: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -57,7 +60,8 @@ class Env(eqx.Module):
         return Spec(views=views, action=self.action, horizon=self.horizon)
 
     def _observe(self, state: EnvState) -> Obs:
-        return self.views(state.inner, state.elapsed) | {PREVIOUS_ACTION: state.previous}
+        views = self.views(state.inner, state.elapsed)
+        return views | {PREVIOUS_ACTION: state.previous} if self.shows_action else views
 
     def reset(self, key: PRNGKeyArray) -> tuple[EnvState, Timestep]:
         state = EnvState(self.begin(key), jnp.zeros((), jnp.int32), jnp.zeros(self.action.size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -21,6 +22,8 @@ class Recall(Env):
 
     With `cue="real"` the cue x is uniform on [-1, 1] and the reward of the last action a is 1 - (a - x)^2.
     """
+
+    shows_action: ClassVar[bool] = False
 
     k: int = eqx.field(static=True, default=8)
     cue: str = eqx.field(static=True, default="bit")

@@ -74,7 +74,7 @@ def _coerce(task: str, name: str, value: Any, kind: Any) -> Any:
     number = isinstance(given, int | float) and not isinstance(given, bool)
     if isinstance(given, kind) and (number or kind in (str, bool)):
         return given
-    if number and (kind is float or (kind is int and given == int(given))):
+    if number and (kind is float or (kind is int and float(given).is_integer())):
         return kind(given)
     raise UserError(f"option '{name}' of task {task} must be {kind.__name__}, not {value!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
@@ -65,12 +66,17 @@ def rgb(frame: np.ndarray) -> np.ndarray:
     return frame[:, :, :3].astype(np.uint8)
 
 
+def check(path: Path) -> None:
+    """Refuses a name of which no film can be made, before an episode is played for it."""
+    if path.suffix.lower() not in WRITERS:
+        raise UserError(f"cannot film {path.name}: the name must end in {' or '.join(WRITERS)}")
+
+
 def write(frames: Iterable[np.ndarray], path: Path, fps: int = 20) -> None:
     """Writes a GIF, which loops for ever, or an MP4, by the suffix of `path`."""
     path = Path(path)
-    writer = WRITERS.get(path.suffix.lower())
-    if writer is None:
-        raise UserError(f"cannot film {path.name}: the name must end in {' or '.join(WRITERS)}")
+    check(path)
+    writer = WRITERS[path.suffix.lower()]
     shots = map(rgb, frames)
     first = next(shots, None)
     if first is None:
@@ -100,6 +106,8 @@ def _mp4(frames: Iterator[np.ndarray], file: BinaryIO, fps: int) -> None:
         from imageio_ffmpeg import write_frames  # imageio itself refuses a file whose name does not end in .mp4
     except ImportError:
         raise UserError("films need imageio with ffmpeg: pip install 's2pg[video]'") from None
+    # Without this it starts ffmpeg by a plain fork, which JAX warns of: its threads may hold locks at that moment.
+    os.environ.setdefault("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")
     even = (np.pad(shot, (*((0, n % 2) for n in shot.shape[:2]), (0, 0)), mode="edge") for shot in frames)
     first = next(even)  # sides are made even because the codec halves its colour planes
     film = write_frames(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import json
-import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,21 +11,21 @@ from typing import Any
 import equinox as eqx
 import jax
 
-import s2pg.train as training
+from s2pg import training
 from s2pg.actor import Actor
 from s2pg.algorithms import Algorithm
 from s2pg.envs.base import Env
-from s2pg.envs.gymnasium import GymTask
+from s2pg.envs.gymnasium import PREFIX, GymTask
 from s2pg.envs.tasks import describe, make
 from s2pg.errors import UserError
 from s2pg.io import checkpoint
+from s2pg.io.atomic import SUFFIX
 from s2pg.io.sinks import Row, read_metrics, write_json
 from s2pg.session import Session
-from s2pg.study import methods, presets
+from s2pg.study import methods, presets, provenance
 from s2pg.types import Box, Discrete, Spec
 
 SCHEMA = 1
-VERSIONS = ("s2pg", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +73,9 @@ def resolve(
         raise UserError(f"steps must be 1 or more, not {steps}")
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
         raise UserError(f"seeds must be different whole numbers from 0 to 2^32 - 1, not {list(seeds)}")
-    episodes = episodes or (64 if isinstance(env, Env) else 10)
+    episodes = (64 if isinstance(env, Env) else 10) if episodes is None else episodes
+    if episodes < 1:
+        raise UserError(f"episodes must be 1 or more, not {episodes}")
     built = methods.build(algorithm, env.spec, label, kernel, critic, full)
     chunk = training.updates_per_chunk(built, steps)
     options = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
@@ -86,27 +86,13 @@ def resolve(
 
 
 def _config(experiment: Experiment, spec: Spec) -> dict[str, Any]:
-    versions = {name: importlib.metadata.version(name) for name in VERSIONS if _installed(name)}
     return {
         "schema": SCHEMA,
         **dataclasses.asdict(experiment),
         "spec": _spec_to_json(spec),
-        "versions": versions | {"python": platform.python_version()},
-        "hardware": hardware(),
+        "versions": provenance.versions(),
+        "hardware": provenance.hardware(),
     }
-
-
-def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def hardware() -> dict[str, Any]:
-    device = jax.devices()[0]
-    return {"platform": device.platform, "device": device.device_kind, "machine": platform.machine()}
 
 
 def _spec_to_json(spec: Spec) -> dict[str, Any]:
@@ -140,6 +126,10 @@ def read_config(out: Path) -> tuple[Experiment, Spec]:
         raise UserError(f"{out / training.CONFIG} is damaged: {type(error).__name__} {error}") from error
 
 
+def default_folder(task: str, algorithm: str, memory: str) -> Path:
+    return Path("runs") / f"{task}-{algorithm}-{memory}".replace(":", "-").replace("/", "-")
+
+
 def train(
     algorithm: str,
     env: str | Env | GymTask,
@@ -167,17 +157,19 @@ def train(
         algorithm, env, memory=memory, kernel=kernel, critic=critic, hyper=hyper, steps=steps, seeds=seeds,
         episodes=episodes,
     )  # fmt: skip
-    name = f"{experiment.task}-{algorithm}-{memory}".replace(":", "-").replace("/", "-")
-    out = Path(out) if out else Path("runs") / name
+    out = Path(out) if out else default_folder(experiment.task, algorithm, memory)
     if (out / training.CONFIG).exists():
         if not resume:
             raise UserError(f"{out} is a run already: --resume goes on with it, --out names another folder")
-        experiment = _same(out, experiment)
-    elif out.exists() and any(out.iterdir()):
+        experiment = _same(out, experiment, own_steps=steps is None)
+    elif out.exists() and not _vacant(out):
         raise UserError(f"{out} exists and is no run: name another folder")
     if experiment.memory == "s2pg-pathwise" and experiment.critic != "critic":
         say("s2pg-pathwise learns memory through its critic; one that reads the policy's view seldom knows enough")
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {out}: {error.strerror}") from error
     write_json(out / training.CONFIG, _config(experiment, env.spec))
     training.train(
         built, env, seeds=experiment.seeds, steps=experiment.steps, out=out, chunk=experiment.chunk,
@@ -186,10 +178,16 @@ def train(
     return Run(out)
 
 
-def _same(out: Path, asked: Experiment) -> Experiment:
-    """The run's own experiment with the steps asked for; refuses where anything else differs."""
+def _vacant(out: Path) -> bool:
+    """A folder with nothing in it, but for what a process killed while it wrote its configuration may leave."""
+    return out.is_dir() and all(path.name.endswith(SUFFIX) for path in out.iterdir())
+
+
+def _same(out: Path, asked: Experiment, own_steps: bool) -> Experiment:
+    """The run's own experiment with the steps asked for, if any were; refuses where anything else differs."""
     before, _ = read_config(out)
-    asked = dataclasses.replace(asked, chunk=before.chunk)  # follows from the first `steps`
+    steps = before.steps if own_steps else asked.steps
+    asked = dataclasses.replace(asked, steps=steps, chunk=before.chunk)  # which follows from the first `steps`
     for field in dataclasses.fields(Experiment):
         old, new = getattr(before, field.name), getattr(asked, field.name)
         if field.name != "steps" and old != new:
@@ -221,7 +219,8 @@ class Run:
         built = self.experiment.build(self.spec)
         state = eqx.filter_eval_shape(lambda key: built.init(self.spec, key=key), jax.random.key(0))
         found, _ = checkpoint.load(file, {"kernel": state.kernel, "normaliser": state.normaliser})
-        return Policy(built.actor(state._replace(**found), explore), self.spec)
+        hide = self.experiment.options.get("hide", ()) if self.experiment.task.startswith(PREFIX) else ()
+        return Policy(built.actor(state._replace(**found), explore), self.spec, tuple(hide))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,10 +229,11 @@ class Policy:
 
     actor: Actor
     spec: Spec
+    hide: tuple[int, ...] = ()  # entries of a Gymnasium observation that it was trained without
 
     def session(self, explore: bool = False, seed: int = 0) -> Session:
         """An object that keeps z for the caller: `a = session(obs)`, `session.reset()`."""
-        return Session(dataclasses.replace(self.actor, explore=explore), self.spec, seed)
+        return Session(dataclasses.replace(self.actor, explore=explore), self.spec, seed, self.hide)
 
 
 def load(run: str | Path, seed: int | None = None) -> Policy:

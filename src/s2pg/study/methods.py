@@ -6,6 +6,7 @@ import ast
 import contextlib
 import dataclasses
 import functools
+import math
 import re
 from typing import Any
 
@@ -94,7 +95,7 @@ def parse_hyper(algorithm: str, given: dict[str, Any]) -> dict[str, Any]:
         number: Any = None
         with contextlib.suppress(ValueError, SyntaxError):
             number = ast.literal_eval(str(value).capitalize() if kind is bool else str(value))
-        fits = isinstance(number, bool) if kind is bool else isinstance(number, int | float)
+        fits = isinstance(number, bool) if kind is bool else isinstance(number, int | float) and math.isfinite(number)
         if not fits or (kind is int and number != int(number)):
             raise UserError(f"hyper-parameter '{name}' must be {kind.__name__}, not {value!r}")
         parsed[name] = kind(number)
@@ -128,7 +129,7 @@ def build(algorithm: str, spec: Spec, label: Label, kernel: str, critic: str, hy
     elif label.kind == "window":
         sizes["length"] = label.length
     # A memoryless policy that sees its own last action can write notes to itself: only recurrent ones read it.
-    previous = (PREVIOUS_ACTION,) if label.recurrent else ()
+    previous = (PREVIOUS_ACTION,) if label.recurrent and PREVIOUS_ACTION in spec.views else ()
     own = {name: value for name, value in hyper.items() if name not in NETWORK_HYPER}
     return cls(
         memory=label.rule(hyper["state_log_std"]),

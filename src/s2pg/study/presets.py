@@ -53,8 +53,8 @@ def resolve(algorithm: str, task: str, label: Label, spec: Spec, given: dict[str
         # The same number of transitions per update, in fewer and longer lanes.
         lanes = hyper["lanes"] * hyper["steps"] // label.length
         hyper |= {"steps": label.length, "lanes": hyper["lanes"] if "lanes" in given else max(1, lanes)}
-    for name in ("lanes", "steps", "size", "width"):
-        if hyper[name] < 1:
+    for name in ("lanes", "steps", "size", "width", "epochs", "minibatches"):
+        if hyper.get(name, 1) < 1:
             raise UserError(f"hyper-parameter '{name}' must be 1 or more, not {hyper[name]}")
     return hyper
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import signal
 import threading
 import time
@@ -12,11 +14,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from s2pg.algorithms.base import Algorithm
 from s2pg.errors import Diverged, UserError
 from s2pg.io import checkpoint
+from s2pg.io.atomic import sweep
 from s2pg.io.checkpoint import Checkpoints
 from s2pg.io.sinks import MetricsFile, Row, TensorBoard
 from s2pg.loops import DeviceLoop, HostLoop, Loop, Looper
@@ -25,7 +27,7 @@ CONFIG, METRICS, CHECKPOINTS, POLICIES, EVENTS = "config.json", "metrics.jsonl",
 
 
 class Border(NamedTuple):
-    """What a training run reports between two chunks."""
+    """What a training run reports between two chunks, and, without rows, before it compiles."""
 
     step: int  # environment steps of each seed so far
     steps: int  # ... in all
@@ -63,28 +65,37 @@ def train(
 
     `steps` is rounded up to whole chunks. With `resume`, goes on from the newest checkpoint, if there is one.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    (out / POLICIES).mkdir(parents=True, exist_ok=True)
+    for folder in (out, out / POLICIES):
+        sweep(folder)
     chunk = chunk or updates_per_chunk(algorithm, steps)
-    on_device = hasattr(env, "step")
-    looper: Looper = (DeviceLoop if on_device else HostLoop)(algorithm, env, seeds, chunk, episodes)
     per_chunk = chunk * algorithm.lanes * algorithm.steps
     chunks = -(-steps // per_chunk)
-    loop = looper.init()
     files = Checkpoints(out / CHECKPOINTS, keep)
-    (out / POLICIES).mkdir(exist_ok=True)
     done, wall, size = 0, 0.0, 0
-    if resume and (found := files.latest(looper.pack(loop))):
-        packed, meta = found
-        loop, exact = looper.unpack(packed)
-        done, wall, size = meta["chunks"], meta["wall_s"], meta["metrics_bytes"]
-        if not exact:
-            say("the environment is not deterministic: its open episodes could not be replayed exactly")
-    metrics = MetricsFile(out / METRICS)
-    metrics.truncate(size)
-    board = TensorBoard(out / EVENTS, purge_step=done * per_chunk if done else None)
-    if done < chunks:
+    with contextlib.ExitStack() as opened:
+        kind = DeviceLoop if hasattr(env, "step") else HostLoop
+        looper: Looper = kind(algorithm, env, seeds, chunk, episodes)
+        opened.callback(looper.close)
+        loop = looper.init()
+        if resume and (found := files.latest(looper.pack(loop))):
+            packed, meta = found
+            loop, exact = looper.unpack(packed)
+            done, wall, size = meta["chunks"], meta["wall_s"], meta["metrics_bytes"]
+            _save_policies(out, loop, seeds)  # a run killed just after its checkpoint has older ones
+            if not exact:
+                say("the environment is not deterministic: its open episodes could not be replayed exactly")
+        metrics = opened.enter_context(contextlib.closing(MetricsFile(out / METRICS)))
+        metrics.truncate(size)
+        if done >= chunks:
+            say(f"{out} has {done * per_chunk:,} steps already: nothing to do")
+            return out
+        # Rows after the checkpoint are written again: hide those that an earlier process left.
+        purge_step = done * per_chunk + 1 if resume else None
+        board = opened.enter_context(contextlib.closing(TensorBoard(out / EVENTS, purge_step)))
+        stop = opened.enter_context(_Stop(say))
+        report(Border(done * per_chunk, chunks * per_chunk, []))
         looper.prepare(loop)
-    with _Stop() as stop:
         for number in range(done, chunks):
             began = time.perf_counter()
             loop, measured = looper.advance(loop)
@@ -101,8 +112,6 @@ def train(
             report(Border((number + 1) * per_chunk, chunks * per_chunk, rows))
             if stop.asked and number + 1 < chunks:
                 raise Interrupted
-    metrics.close()
-    board.close()
     return out
 
 
@@ -118,7 +127,7 @@ def _check_finite(measured: dict[str, np.ndarray], seeds: Sequence[int], before:
 
 
 def _rows(measured: dict[str, np.ndarray], seeds: Sequence[int], step: int, speed: Row) -> list[Row]:
-    def mean(values: np.ndarray) -> float:
+    def mean(values: np.ndarray | np.generic) -> float:
         seen = np.ravel(values)[np.isfinite(np.ravel(values))]
         return float(seen.mean()) if seen.size else float("nan")
 
@@ -128,21 +137,19 @@ def _rows(measured: dict[str, np.ndarray], seeds: Sequence[int], step: int, spee
     ]
 
 
-def policy_of(loop: Loop, i: int) -> PyTree:
-    """What it takes to act: kernel and normaliser of one seed."""
-    return jax.tree.map(lambda leaf: leaf[i], {"kernel": loop.train.kernel, "normaliser": loop.train.normaliser})
-
-
 def _save_policies(out: Path, loop: Loop, seeds: Sequence[int]) -> None:
+    """What it takes to act, kernel and normaliser, in one file per seed."""
+    # On the host, where taking one seed out needs no compiled function.
+    policies = jax.device_get({"kernel": loop.train.kernel, "normaliser": loop.train.normaliser})
     for i, seed in enumerate(seeds):
-        checkpoint.save(policy_file(out, seed), policy_of(loop, i), {"seed": seed})
+        checkpoint.save(policy_file(out, seed), jax.tree.map(operator.itemgetter(i), policies), {"seed": seed})
 
 
 class _Stop:
     """Turns the first Ctrl-C into a request that is honoured at the next border; the second one breaks off at once."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.asked, self._say = False, say
 
     def __enter__(self) -> _Stop:
         self._main = threading.current_thread() is threading.main_thread()
@@ -154,6 +161,7 @@ class _Stop:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        self._say("stopping at the next checkpoint; Ctrl-C again stops at once")
 
     def __exit__(self, *error: object) -> None:
         if self._main:

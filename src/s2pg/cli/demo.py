@@ -1,0 +1,35 @@
+"""`s2pg demo`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from rich.console import Console
+from tyro.conf import arg
+
+from s2pg.cli.progress import watching
+from s2pg.study import demo
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Watch memory being learnt: PPO on a short pointmass-goal, three memory rules.
+
+    A point has to reach a goal that it sees in the beginning only. Leaves a table, a plot of the
+    learning curves and a film of the policy, with its internal state z beneath the picture.
+    """
+
+    computes: ClassVar[bool] = True
+
+    out: Annotated[Path, arg(metavar="DIR")] = Path("demo")
+    """where to leave them; what an earlier demo left there is replaced"""
+    quick: bool = False
+    """a few thousand steps only: shows that everything works, learns nothing"""
+
+    def __call__(self) -> int:
+        done = demo.run(self.out, watching, self.quick)
+        Console().print(done.table)
+        print("see", ", ".join(map(str, done.files)))
+        return 0

@@ -1,0 +1,160 @@
+"""`s2pg list`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from rich import box
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+from tyro.conf import Positional, arg
+
+from s2pg.algorithms import ALGORITHMS
+from s2pg.envs.gymnasium import PREFIX
+from s2pg.envs.tasks import TASKS, descriptions
+from s2pg.errors import unknown
+from s2pg.kernels import KERNELS
+from s2pg.study import methods, presets
+
+GYM = f"{PREFIX}ID"
+GYM_OPTIONS = {
+    "hide": ("nothing", "indices of observation entries that the policy sees as 0, such as 2,3"),
+    "horizon": ("its own", "time limit"),
+    "...": ("", "anything else goes to gymnasium.make"),
+}
+MEANING = {
+    "k": "length of an episode: the cue is shown at its first step and asked for at its last",
+    "cue": "bit, or real for a number in [-1, 1]",
+    "horizon": "steps after which an episode is cut",
+    "speed": "of the point, in units a second; the field is 150 units wide, an action lasts 0.6 s",
+    "lanes": "environments side by side",
+    "steps": "steps of each lane per update",
+    "discount": "gamma",
+    "action_log_std": "log standard deviation of continuous actions at the start",
+    "normalise_obs": "scale observations by their running mean and deviation",
+    "epochs": "passes over a batch",
+    "minibatches": "gradient steps per pass",
+    "learning_rate": "of Adam",
+    "critic_learning_rate": "of the critic's Adam; 0: the same",
+    "anneal_updates": "updates over which the learning rate falls to 0; 0: it stays",
+    "trace": "lambda of the advantages",
+    "clip": "how far the importance ratio may leave 1",
+    "entropy_action": "weight of the action's entropy",
+    "entropy_state": "weight of the internal state's entropy",
+    "max_grad_norm": "longer gradients are scaled down to this",
+    "kl_stop": "an update ends beyond this divergence; 0: never",
+    "pathwise_weight": "weight of dV/dz' under s2pg-pathwise",
+    "drift_cost": "keeps z' near its old mean under s2pg-pathwise",
+    "baseline": "subtract the baseline of least variance",
+    "size": "units of the internal state",
+    "width": "units of the other layers",
+    "state_log_std": "log standard deviation of z' under s2pg and s2pg-pathwise (there fixed)",
+    "critic_state": "let the plain critic of bptt and window read z",
+}
+
+
+@dataclass(frozen=True)
+class List:
+    """List tasks, algorithms, memory labels and kernels; with a name, its options.
+
+    Examples:
+      s2pg list
+      s2pg list recall
+      s2pg list ppo
+    """
+
+    computes: ClassVar[bool] = False
+
+    name: Annotated[Positional[str | None], arg(metavar="[NAME]", help_behavior_hint="(default: all)")] = None
+    """a task, an algorithm, a memory label or a kernel"""
+
+    def __call__(self) -> int:
+        console = Console()
+        for table in [_everything, _one][self.name is not None](self.name or ""):
+            console.print(table)
+        return 0
+
+
+def _about(cls: type) -> str:
+    """The first line of the file that a class has to itself."""
+    return (sys.modules[cls.__module__].__doc__ or inspect.getdoc(cls) or "").strip().partition("\n")[0]
+
+
+def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Group:
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    *left, last = columns
+    for name in left:
+        shown.add_column(name, no_wrap=True)
+    shown.add_column(last)
+    for row in rows:
+        shown.add_row(*(Text(str(cell)) for cell in row))  # as Text: brackets in formulas are no markup
+    return Group(Text(title, "bold"), shown)
+
+
+def _algorithms() -> dict[str, str]:
+    return {name: _about(cls) for name, cls in ALGORITHMS.items()}
+
+
+def _kernels() -> dict[str, str]:
+    return {name: _about(cls) for name, cls in KERNELS.items()}
+
+
+def _tasks() -> dict[str, str]:
+    return descriptions() | {GYM: "Any Gymnasium environment with Box or Discrete actions, such as gym:Pendulum-v1."}
+
+
+def _task_options(name: str) -> Mapping[str, tuple[Any, str]]:
+    if name.startswith(PREFIX):
+        return GYM_OPTIONS
+    fields = [field for field in dataclasses.fields(TASKS[name]) if field.init]
+    defaults = {field.name: "" if field.default is dataclasses.MISSING else field.default for field in fields}
+    return {each: (default, MEANING.get(each, "")) for each, default in defaults.items()}
+
+
+def _everything(_: str) -> Iterable[Group]:
+    def with_options(task: str) -> str:
+        given = [f"{name}={default}" if default != "" else name for name, (default, _) in _task_options(task).items()]
+        return " ".join(given) if task != GYM else "hide horizon ..."
+
+    tasks = [(name, with_options(name), text) for name, text in _tasks().items()]
+    yield _table("tasks (--task)", ("name", "options (--set)", "what it is"), tasks)
+    yield _table("algorithms", ("name", "what it is"), _algorithms().items())
+    yield _table("memory (--memory)", ("label", "what it is"), methods.LABELS.items())
+    yield _table("kernels (--kernel)", ("name", "what it is"), _kernels().items())
+
+
+def _one(name: str) -> Iterable[Group]:
+    if name in ALGORITHMS:
+        # Those that depend on the task have no default; whole episodes have as many steps as it says.
+        known = methods.hyper_defaults(name)
+        defaults = known | {"steps": "the task's horizon"} | presets.ALGORITHM.get(name, {})
+        rows = [(each, defaults[each], MEANING.get(each, "")) for each in known]
+        yield _table(f"{name}: {_algorithms()[name]}", ("hyper-parameter (--hyper)", "default", "what it is"), rows)
+    elif name in TASKS or name.startswith(PREFIX):
+        known = GYM if name.startswith(PREFIX) else name
+        rows = [(each, default, text) for each, (default, text) in _task_options(known).items()]
+        yield _table(f"{name}: {_tasks()[known]}", ("option (--set)", "default", "what it is"), rows)
+        key = PREFIX if known == GYM else name
+        given = {algorithm: preset for (algorithm, task), preset in presets.TASK.items() if task == key}
+        if given:
+            texts = [(each, " ".join(f"{k}={v}" for k, v in preset.items())) for each, preset in given.items()]
+            yield _table("presets", ("algorithm", "what differs from its defaults"), texts)
+    elif name in KERNELS:
+        yield _table("kernel", ("name", "what it is"), [(name, _kernels()[name])])
+    else:
+        yield _table("memory", ("label", "what it is"), [(name, _label(name))])
+
+
+def _label(name: str) -> str:
+    if name not in methods.LABELS:
+        if not name.startswith(("s2pg", "bptt", "window")):
+            raise unknown("name", name, [*TASKS, *ALGORITHMS, *KERNELS, *methods.LABELS])
+        label = methods.parse(name)
+        name = {"bptt": f"bptt-N{'-last' * label.last}", "window": "window-K"}[label.kind]
+    return methods.LABELS[name]

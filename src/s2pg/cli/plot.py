@@ -1,0 +1,39 @@
+"""`s2pg plot`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from rich.console import Console
+from tyro.conf import Positional, arg
+
+from s2pg.analysis import plot
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Compare runs: curves over steps and over seconds, and a table of where they ended.
+
+    Lines are interquartile means over seeds, bands 95 % bootstrap intervals. Compilation is not
+    counted.
+
+    Example:
+      s2pg plot runs/recall-ppo-* -o curves.png
+    """
+
+    computes: ClassVar[bool] = False
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN ...", help_behavior_hint="(required)")]
+    """run folders that `s2pg train` made"""
+    out: Annotated[Path, arg(aliases=("-o",), metavar="FILE")]
+    """picture to draw: .png, .pdf or .svg"""
+    value: Annotated[str, arg(metavar="NAME")] = "eval_return"
+    """what to compare: eval_return, eval_return_stochastic or train_return"""
+
+    def __call__(self) -> int:
+        plot.curves(self.runs, self.out, self.value)
+        Console().print(plot.table(self.runs, self.value))
+        print(f"plot: {self.out}")
+        return 0

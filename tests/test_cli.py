@@ -1,0 +1,302 @@
+"""The command line: what a user sees, what it leaves behind, and what mistakes get."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from s2pg.algorithms import ALGORITHMS
+from s2pg.cli import main
+from s2pg.cli.listing import MEANING
+from s2pg.cli.progress import Watch
+from s2pg.envs.tasks import TASKS
+from s2pg.study.methods import hyper_defaults
+from s2pg.training import Border
+
+SMALL = ["--hyper", "lanes=32", "steps=8", "size=8", "width=8"]
+RECALL = [
+    "train",
+    "ppo",
+    "--task",
+    "recall",
+    "--set",
+    "k=4",
+    "--memory",
+    "s2pg",
+    *SMALL,
+    "--episodes",
+    "8",
+    "--seeds",
+    "0",
+    "1",
+]
+
+
+def call(*args: str) -> int:
+    """The exit code, whether the command returns it or tyro raises it."""
+    try:
+        return main(list(args))
+    except SystemExit as left:
+        return int(left.code or 0)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "recall"
+    assert call(*RECALL, "--steps", "2048", "--out", str(out)) == 0
+    return out
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs go to the working directory unless told otherwise."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["ppq"], "unknown algorithm 'ppq'; did you mean ppo?"),
+        (["ppo", "--task", "recal"], "unknown task 'recal'; did you mean recall?"),
+        (["ppo", "--memory", "s2pgg"], "unknown memory 's2pgg'; did you mean s2pg"),
+        (["ppo", "--kernel", "gro"], "unknown kernel 'gro'; did you mean gru?"),
+        (["ppo", "--critic", "polcy"], "unknown critic 'polcy'; did you mean policy?"),
+        (["ppo", "--memory", "bptt-0"], "a segment has 1 step or more"),
+        (["ppo", "--memory", "window-99"], "longer than an episode"),
+        (["ppo", "--kernel", "mlp"], "kernel 'mlp' has no state"),
+        (["ppo", "--memory", "none", "--kernel", "gru"], "memory 'none' goes with kernel 'mlp'"),
+        (["reinforce", "--memory", "s2pg-pathwise"], "reinforce has no critic"),
+        (["ppo", "--steps", "-5"], "steps must be 1 or more, not -5"),
+        (["ppo", "--episodes", "0"], "episodes must be 1 or more, not 0"),
+        (["ppo", "--seeds", "1", "1"], "seeds must be different"),
+        (["ppo", "--set", "k"], "--set takes NAME=VALUE, not 'k'"),
+        (["ppo", "--set", "k=2", "k=3"], "--set names 'k' twice"),
+        (["ppo", "--set", "kk=3"], "unknown option of task recall 'kk'"),
+        (["ppo", "--set", "k=1e999"], "must be int"),
+        (["ppo", "--hyper", "lane=3"], "did you mean lanes?"),
+        (["ppo", "--hyper", "lanes=1e999"], "must be int"),
+        (["ppo", "--hyper", "minibatches=0"], "'minibatches' must be 1 or more"),
+        (["ppo", "--task", "gym:Pendulum-v1", "--set", "hide=7"], "cannot hide entry 7"),
+        (["ppo", "--task", "gym:NoSuch-v1"], "cannot make gym:NoSuch-v1"),
+        (["ppo", "--task", "gym:Blackjack-v1", "--set", "hide=x"], "hide must be indices"),
+    ],
+)
+def test_a_mistake_in_training_gets_one_line_and_leaves_nothing(args: list[str], told: str, tmp_path: Path, capsys):
+    task = [] if "--task" in args else ["--task", "recall"]
+    assert call("train", *args, *task) == 2
+    out, err = capsys.readouterr()
+    assert told in err
+    assert err.startswith("s2pg: ") and len(err.strip().splitlines()) == 1
+    assert out == "" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "args", [["train", "ppo"], ["train", "ppo", "--task", "recall", "--steps", "many"], ["trian"], [], ["plot", "run"]]
+)
+def test_arguments_that_do_not_parse_get_exit_code_2(args: list[str], tmp_path: Path, capsys):
+    assert call(*args) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["eval", "nowhere"], "nowhere is no run folder"),
+        (["plot", "nowhere", "-o", "a.png"], "nowhere is no run folder"),
+        (["plot", "-o", "a.png"], "no run folder was named"),
+        (["list", "recal"], "unknown name 'recal'; did you mean recall"),
+        (["list", "bptt-0"], "a segment has 1 step or more"),
+        (["bench", "memry"], "unknown benchmark 'memry'; did you mean memory?"),
+        (["bench", "memory", "--rounds", "0"], "rounds of a benchmark must be 1 or more"),
+    ],
+)
+def test_a_mistake_elsewhere_gets_one_line(args: list[str], told: str, tmp_path: Path, capsys):
+    assert call(*args) == 2
+    err = capsys.readouterr().err
+    assert told in err and len(err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_mistakes_about_a_run_are_told(run: Path, capsys):
+    for args, told in (
+        (["--seed", "9"], "has no seed 9; it has 0, 1"),
+        (["--episodes", "0"], "episodes must be 1 or more"),
+        (["--video", "a.avi"], "cannot film a.avi"),
+        (["--eval-seed", "-1"], "--eval-seed must lie between"),
+    ):
+        assert call("eval", str(run), *args) == 2
+        err = capsys.readouterr().err
+        assert told in err and len(err.strip().splitlines()) == 1
+    assert call("plot", str(run), "-o", "a.bmp") == 2
+    assert "cannot draw a.bmp" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_gets_one_line(run: Path, tmp_path: Path, capsys):
+    (tmp_path / "file").touch()
+    assert call(*RECALL, "--out", "file/run") == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("s2pg: ")
+    assert call("plot", str(run), "-o", "file/a.png") == 2
+
+
+def test_a_run_that_exists_is_refused_and_untouched(run: Path, capsys):
+    before = files(run)
+    assert call(*RECALL, "--steps", "2048", "--out", str(run)) == 2
+    assert "is a run already: --resume goes on" in capsys.readouterr().err
+    assert files(run) == before
+
+
+def test_resuming_with_another_option_is_refused(run: Path, capsys):
+    before = files(run)
+    assert call(*RECALL, "--steps", "4096", "--critic", "critic", "--out", str(run), "--resume") == 2
+    err = capsys.readouterr().err
+    assert "critic was policy and is now critic; only steps may differ" in err
+    assert len([line for line in err.splitlines() if line.startswith("s2pg:")]) == 1
+    assert files(run) == before
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    assert call(*RECALL, "--out", "mine") == 2
+    assert "exists and is no run" in capsys.readouterr().err
+    assert call("demo", "--quick", "--out", "mine") == 2
+    assert "exists and is no demo" in capsys.readouterr().err
+    assert files(tmp_path) == {"mine/thesis.tex": b"years of work"}
+
+
+def test_training_tells_how_far_it_is_and_how_to_go_on(capsys):
+    assert call(*RECALL, "--steps", "2048", "--out", "r") == 0
+    out, err = capsys.readouterr()
+    assert "s2pg eval r" in out
+    assert "compiling" in err and "2,048/2,048 steps" in err and "return" in err
+    assert len(err.splitlines()) <= 11
+    assert call(*RECALL, "--steps", "2304", "--out", "r", "--resume") == 0
+    assert "2,304/2,304 steps" in capsys.readouterr().err
+
+
+def test_eval_prints_json_of_every_seed_and_repeats_itself(run: Path, capsys):
+    def report(*args: str) -> dict:
+        assert call("eval", str(run), "--json", "--episodes", "16", *args) == 0
+        return json.loads(capsys.readouterr().out)
+
+    both = report()
+    assert both["schema"] == 1 and [row["seed"] for row in both["seeds"]] == [0, 1]
+    assert both["iqm"] == pytest.approx(np.mean([row["mean"] for row in both["seeds"]]))
+    assert all(0 <= row["min"] <= row["mean"] <= row["max"] <= 1 for row in both["seeds"])
+    assert report("--seed", "1")["seeds"] == both["seeds"][1:]
+    assert report("--stochastic")["stochastic"] is True
+
+
+def test_eval_prints_a_table_and_films(run: Path, tmp_path: Path, capsys):
+    assert call("eval", str(run), "--episodes", "4", "--video", "film.gif") == 0
+    assert "IQM over seeds" in capsys.readouterr().out
+    assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF8")
+
+
+def test_a_host_task_trains_and_evaluates(capsys):
+    small = ["--hyper", "lanes=2", "steps=4", "size=4", "width=4", "epochs=1", "minibatches=1"]
+    args = ["--task", "gym:s2pg/Recall-v0", "--set", "k=3", "--memory", "none", *small, "--steps", "16"]
+    assert call("train", "ppo", *args, "--episodes", "2", "--out", "host") == 0
+    capsys.readouterr()
+    assert call("eval", "host", "--episodes", "3", "--json", "--video", "host.gif") == 0
+    assert 0 <= json.loads(capsys.readouterr().out)["iqm"] <= 1
+    assert Path("host.gif").stat().st_size
+
+
+def test_plot_draws_and_prints_where_runs_ended(run: Path, tmp_path: Path, capsys):
+    assert call("plot", str(run), "-o", "curves.png") == 0
+    assert "2,048" in capsys.readouterr().out
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_list_names_every_axis_and_tells_about_one(capsys):
+    assert call("list") == 0
+    out = capsys.readouterr().out
+    for name in ("pointmass-goal", "k=8", "gym:ID", "ppo", "gpomdp", "s2pg-pathwise", "bptt-N-last", "gru", "window"):
+        assert name in out
+    for name, told in (("ppo", "pathwise_weight"), ("recall", "k "), ("bptt-16", "segments"), ("gru", "GRU")):
+        assert call("list", name) == 0
+        assert told in capsys.readouterr().out
+
+
+def test_every_option_and_hyper_parameter_is_explained():
+    names = {name for algorithm in ALGORITHMS for name in hyper_defaults(algorithm)}
+    names |= {field.name for cls in TASKS.values() for field in dataclasses.fields(cls) if field.init}
+    assert not names - MEANING.keys()
+
+
+def test_bench_reports_medians_and_ratios(tmp_path: Path, capsys):
+    sizes = ["--rounds", "2", "--lanes", "4", "--steps", "4", "--width", "8", "--labels", "none", "oracle"]
+    assert call("bench", "memory", *sizes, "--json", "--out", "deep/bench.json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report == json.loads((tmp_path / "deep" / "bench.json").read_text())
+    assert {"schema", "name", "hardware", "versions", "settings", "rows"} == set(report)
+    assert [row["label"] for row in report["rows"]] == ["none", "oracle"]
+    assert report["rows"][0]["ratio"] == 1.0
+    assert all(row["seconds"] > 0 and row["spread"] >= 0 for row in report["rows"])
+    assert call("bench", "memory", *sizes, "bptt-9") == 2
+    assert "longer than the rollout" in capsys.readouterr().err
+
+
+def test_the_demo_leaves_table_plot_and_film_and_can_be_repeated(tmp_path: Path, capsys):
+    for _ in range(2):
+        assert call("demo", "--quick") == 0
+        assert "s2pg-pathwise" in capsys.readouterr().out
+        demo = tmp_path / "demo"
+        assert (demo / "curves.png").read_bytes().startswith(b"\x89PNG")
+        assert (demo / "memory.gif").read_bytes().startswith(b"GIF8")
+        assert "steps/s" in (demo / "table.txt").read_text()
+        (demo / "notes.txt").write_text("mine")
+    assert (tmp_path / "demo" / "notes.txt").exists()
+
+
+def test_divergence_names_the_last_good_checkpoint(capsys):
+    absurd = ["--hyper", "lanes=32", "steps=8", "width=8", "learning_rate=1e38", "max_grad_norm=1e38"]
+    args = ["--task", "recall", "--memory", "none", *absurd, "--steps", "512", "--episodes", "8", "--out", "r"]
+    assert call("train", "ppo", *args) == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("s2pg: ") and "is not finite at update" in told and "checkpoint" in told
+
+
+@pytest.mark.parametrize("command", [["--help"], *([name, "--help"] for name in ("train", "eval", "plot", "bench"))])
+def test_help_keeps_to_the_width_of_the_terminal(command: list[str], capsys):
+    assert call(*command) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 101  # a space of no width counts as one here
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(monkeypatch: pytest.MonkeyPatch, capsys):
+    report = Watch.report
+
+    def interrupted(self: Watch, border: Border) -> None:
+        report(self, border)
+        if border.step == 512:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Watch, "report", interrupted)
+    assert call(*RECALL, "--steps", "2048", "--out", "r") == 130
+    out, err = capsys.readouterr()
+    assert out == "" and "Traceback" not in err
+    assert err.splitlines()[-1] == "s2pg: stopped at step 512; the same command goes on with --resume"
+    monkeypatch.undo()
+    assert call(*RECALL, "--steps", "2048", "--out", "r", "--resume") == 0
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "s2pg", "list", "nothing"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("s2pg: unknown name 'nothing'") and len(done.stderr.splitlines()) == 1

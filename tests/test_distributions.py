@@ -1,0 +1,143 @@
+"""Densities against SciPy, against numbers worked out by hand, and at the edges where float32 gives up."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from s2pg.distributions import Categorical, Normal, PointMass, TanhNormal
+
+MEAN, LOG_STD = np.array([0.3, -1.2]), np.array([-0.5, 0.4])
+
+
+def normal() -> Normal:
+    return Normal(jnp.asarray(MEAN), jnp.asarray(LOG_STD))
+
+
+def draws(distribution, number: int = 20_000):
+    return jax.vmap(distribution.sample)(jax.random.split(jax.random.key(0), number))
+
+
+def test_normal_agrees_with_scipy():
+    value = np.array([0.9, -2.0])
+    reference = scipy.stats.norm(MEAN, np.exp(LOG_STD))
+    with jax.enable_x64():
+        np.testing.assert_allclose(normal().log_prob(jnp.asarray(value)), reference.logpdf(value).sum(), rtol=1e-13)
+        np.testing.assert_allclose(normal().entropy(), reference.entropy().sum(), rtol=1e-13)
+    np.testing.assert_array_equal(normal().mode(), MEAN.astype(np.float32))
+
+
+def test_normal_samples_have_its_moments():
+    samples = np.asarray(draws(normal()))
+    std = np.exp(LOG_STD)
+    assert np.all(np.abs(samples.mean(0) - MEAN) < 4 * std / np.sqrt(len(samples)))
+    assert np.all(np.abs(samples.std(0) / std - 1) < 4 / np.sqrt(2 * len(samples)))
+    assert abs(np.corrcoef(samples.T)[0, 1]) < 4 / np.sqrt(len(samples))
+
+
+def exact_tanh_log_prob(pre: np.ndarray) -> float:
+    """In float64 and by another formula: 1 - tanh^2 = 4 e^{-2|x|} / (1 + e^{-2|x|})^2."""
+    slope = np.log(4) - 2 * np.abs(pre) - 2 * np.log1p(np.exp(-2 * np.abs(pre)))
+    return float((scipy.stats.norm(MEAN, np.exp(LOG_STD)).logpdf(pre) - slope).sum())
+
+
+@pytest.mark.parametrize("pre", [(0.0, 1e-3), (0.5, -2.0), (-3.0, 7.0), (20.0, -20.0), (50.0, -50.0)])
+def test_tanh_normal_is_exact_from_the_value_before_squashing_even_at_saturation(pre):
+    value = np.array(pre)
+    got = TanhNormal(normal()).log_prob_pre(jnp.asarray(value))
+    np.testing.assert_allclose(got, exact_tanh_log_prob(value), rtol=1e-5)
+    slope = jax.grad(lambda x: TanhNormal(normal()).log_prob_pre(x))(jnp.asarray(value))
+    assert np.isfinite(slope).all()
+    with jax.enable_x64():
+        got = TanhNormal(normal()).log_prob_pre(jnp.asarray(value))
+        np.testing.assert_allclose(got, exact_tanh_log_prob(value), rtol=1e-13)
+
+
+def test_tanh_normal_is_finite_at_the_bounds_and_right_inside():
+    distribution = TanhNormal(normal())
+    assert np.isfinite(distribution.log_prob(jnp.array([1.0, -1.0])))
+    value = np.array([0.7, -0.2])
+    np.testing.assert_allclose(
+        distribution.log_prob(jnp.asarray(value)), exact_tanh_log_prob(np.arctanh(value)), rtol=1e-5
+    )
+
+
+def test_tanh_normal_integrates_to_one_and_maps_its_mode():
+    with jax.enable_x64():
+        one = TanhNormal(Normal(jnp.array([0.4]), jnp.array([-0.3])))
+        grid = jnp.linspace(-1, 1, 20_001)[1:-1]
+        density = jnp.exp(jax.vmap(lambda x: one.log_prob(x[None]))(grid))
+        assert abs(float(jnp.sum(density) * 1e-4) - 1) < 1e-6
+        np.testing.assert_allclose(one.mode(), np.tanh([0.4]))
+    samples = draws(TanhNormal(normal()))
+    assert np.abs(np.median(samples, axis=0) - np.tanh(MEAN)).max() < 0.02
+
+
+@pytest.mark.parametrize("log_std", [-2.0, -0.5, 0.3])
+def test_tanh_normal_entropy_is_that_of_its_samples(log_std):
+    distribution = TanhNormal(Normal(jnp.array([0.3, -0.8]), jnp.full(2, log_std)))
+    pre = jax.vmap(distribution.sample_pre)(jax.random.split(jax.random.key(1), 50_000))
+    surprise = -np.asarray(jax.vmap(distribution.log_prob_pre)(pre))
+    error = surprise.std() / np.sqrt(len(surprise))
+    assert abs(float(distribution.entropy()) - surprise.mean()) < 4 * error
+
+
+def test_categorical_agrees_with_numbers_worked_out_by_hand():
+    # Logits log 1, log 2, log 5 (and 3 more on each): probabilities 1/8, 2/8, 5/8.
+    distribution = Categorical(jnp.log(jnp.array([1.0, 2.0, 5.0])) + 3.0)
+    p = np.array([1, 2, 5]) / 8
+    for i in range(3):
+        np.testing.assert_allclose(distribution.log_prob(jnp.asarray(i)), np.log(p[i]), rtol=1e-5)
+    np.testing.assert_allclose(distribution.entropy(), -(p * np.log(p)).sum(), rtol=1e-5)
+    assert int(distribution.mode()) == 2
+    counts = np.bincount(np.asarray(draws(distribution)), minlength=3) / 20_000
+    assert np.abs(counts - p).max() < 0.015
+
+
+def test_categorical_with_an_impossible_class_stays_finite():
+    distribution = Categorical(jnp.array([0.0, -200.0]))
+    assert np.isfinite(distribution.entropy())
+    assert np.isfinite(jax.grad(lambda x: Categorical(x).entropy())(distribution.logits)).all()
+
+
+def test_point_mass_is_certain():
+    distribution = PointMass({"a": jnp.array([1.0, 2.0]), "b": jnp.zeros(())})
+    same, other = distribution.sample(jax.random.key(0)), {"a": jnp.array([1.0, 2.5]), "b": jnp.zeros(())}
+    assert float(distribution.log_prob(same)) == 0.0
+    assert float(distribution.log_prob(other)) == -np.inf
+    assert float(distribution.entropy()) == 0.0
+    assert distribution.mode() is distribution.value
+
+
+BUILDERS = {
+    "normal": lambda x: Normal(x, x),
+    "tanh-normal": lambda x: TanhNormal(Normal(x, x)),
+    "categorical": Categorical,
+    "point-mass": PointMass,
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_distributions_pass_through_jit_vmap_and_scan(name):
+    build = BUILDERS[name]
+    rows = jnp.array([[0.1, -0.2], [0.3, 0.0], [-0.5, 0.2]])
+    keys = jax.random.split(jax.random.key(0), 3)
+
+    def figures(distribution, key):
+        value = distribution.sample(key)
+        return distribution.log_prob(value), distribution.entropy(), distribution.mode()
+
+    one_by_one = [figures(build(row), key) for row, key in zip(rows, keys, strict=True)]
+    expected = jax.tree.map(lambda *leaves: jnp.stack(leaves), *one_by_one)
+    batch = jax.jit(jax.vmap(build))(rows)
+    _, scanned = jax.jit(lambda: jax.lax.scan(lambda carry, each: (carry, figures(*each)), 0, (batch, keys)))()
+    for got in (jax.jit(jax.vmap(figures))(batch, keys), scanned):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, expected)
+
+
+def test_scipy_softmax_and_ours_agree():
+    logits = np.array([0.2, -1.0, 3.0])
+    got = [Categorical(jnp.asarray(logits)).log_prob(jnp.asarray(i)) for i in range(3)]
+    np.testing.assert_allclose(got, scipy.special.log_softmax(logits), rtol=1e-5)

@@ -1,0 +1,64 @@
+"""Policies that learn to remember. The short ones run always, the long ones behind `make test-slow`."""
+
+import jax
+import numpy as np
+import pytest
+
+from s2pg.envs.pendulum import MaskedPendulum
+from s2pg.envs.recall import Recall
+from s2pg.evaluate import evaluate
+from s2pg.study.experiment import train
+
+EPISODES = 1000
+SOLVED, CHANCE = 0.95, 0.05
+
+
+def scores(algorithm, env, label, out, seeds, steps=None) -> np.ndarray:
+    """Mean return over evaluation episodes of the policy each seed ends with; for recall, the share of right answers."""
+    run = train(algorithm, env, memory=label, steps=steps, seeds=seeds, out=out, episodes=8)
+    mean = jax.jit(lambda actor: evaluate(env, actor, EPISODES, jax.random.key(1_000_003)).mean())
+    found = np.array([float(mean(run.policy(seed).actor)) for seed in seeds])
+    print(algorithm, env, label, run.experiment.steps, found)
+    return found
+
+
+@pytest.mark.parametrize("label", ["s2pg", "s2pg-pathwise", "bptt-4", "window-4"])
+def test_ppo_solves_a_short_recall(label, tmp_path):
+    assert scores("ppo", Recall(k=4), label, tmp_path / "run", [0], 80_000).min() >= SOLVED
+
+
+def test_without_memory_a_short_recall_stays_at_chance(tmp_path):
+    assert abs(scores("ppo", Recall(k=4), "none", tmp_path / "run", [0], 80_000) - 0.5).max() <= CHANCE
+
+
+SEEDS = [0, 1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("k", "label"),
+    [(8, "s2pg"), (8, "s2pg-pathwise"), (8, "bptt-8"), (8, "window-8"), (32, "s2pg-pathwise"), (32, "bptt-64"),
+     (32, "window-32")],
+)  # fmt: skip
+def test_ppo_solves_recall(k, label, tmp_path):
+    assert scores("ppo", Recall(k=k), label, tmp_path / "run", SEEDS).min() >= SOLVED
+
+
+@pytest.mark.slow
+def test_without_memory_recall_stays_at_chance(tmp_path):
+    assert abs(scores("ppo", Recall(k=8), "none", tmp_path / "run", SEEDS) - 0.5).max() <= CHANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["s2pg", "bptt-4"])
+@pytest.mark.parametrize("algorithm", ["reinforce", "gpomdp"])
+def test_episodic_algorithms_solve_a_short_recall(algorithm, label, tmp_path):
+    assert scores(algorithm, Recall(k=4), label, tmp_path / "run", SEEDS).min() >= SOLVED
+
+
+@pytest.mark.slow
+def test_a_drawn_memory_swings_up_a_pendulum_better_than_none(tmp_path):
+    with_memory, without = (
+        scores("ppo", MaskedPendulum(), label, tmp_path / label, SEEDS) for label in ("s2pg", "none")
+    )
+    assert with_memory.min() > without.max()

@@ -1,0 +1,186 @@
+"""Memory rules: which steps form a sample, what is recomputed, and where a gradient may flow."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from s2pg.algorithms.base import normalised
+from s2pg.algorithms.ppo import Learning, Networks
+from s2pg.memory import Carried, Sampled, Unrolled, restarts
+from toys import LABELS, assert_close, built, evaluation, largest, samples, two_batches
+
+RULES = [
+    Sampled(),
+    Sampled("pathwise"),
+    Carried(),
+    *(Unrolled(n) for n in (1, 3, 8)),
+    *(Unrolled(n, True) for n in (3, 5)),
+]
+
+
+@functools.cache
+def case(label: str):
+    algorithm = built(label)
+    state, _, batch = two_batches(algorithm)
+    return algorithm, state, batch
+
+
+# Segments ------------------------------------------------------------------------------------------------------------
+
+
+def test_segments_that_come_out_even_have_no_padding():
+    time, lane, valid = Unrolled(2).segments(4, 2)
+    np.testing.assert_array_equal(time, [[0, 1], [0, 1], [2, 3], [2, 3]])
+    np.testing.assert_array_equal(lane, [[0, 0], [1, 1], [0, 0], [1, 1]])
+    assert valid.all()
+
+
+def test_the_last_segment_is_padded_where_it_does_not_come_out_even():
+    _, _, valid = Unrolled(3).segments(8, 1)
+    np.testing.assert_array_equal(valid, [[1, 1, 1], [1, 1, 1], [1, 1, 0]])
+
+
+def test_with_loss_on_the_last_step_every_step_ends_a_sample_padded_in_front():
+    time, _, valid = Unrolled(3, last=True).segments(4, 1)
+    np.testing.assert_array_equal(valid, [[0, 0, 1], [0, 1, 1], [1, 1, 1], [1, 1, 1]])
+    np.testing.assert_array_equal(np.where(valid, time, -1), [[-1, -1, 0], [-1, 0, 1], [0, 1, 2], [1, 2, 3]])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_every_step_enters_the_loss_exactly_once(rule):
+    time, lane, valid = rule.segments(8, 3)
+    assert time.shape[1] == rule.segment
+    counted = valid & (np.arange(rule.segment) == rule.segment - 1) if getattr(rule, "last", False) else valid
+    count = np.zeros((8, 3), int)
+    np.add.at(count, (time[counted], lane[counted]), 1)
+    assert (count == 1).all()
+    assert (np.diff(time, axis=1)[valid[:, 1:] & valid[:, :-1]] == 1).all()  # consecutive, in order
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_the_mask_of_an_evaluation_marks_every_step_once(label):
+    algorithm, state, batch = case(label)
+    _, now = evaluation(algorithm, state, batch)
+    time, lane, _ = algorithm.memory.segments(*batch.reward.shape)
+    count = np.zeros(batch.reward.shape, int)
+    np.add.at(count, (time[now.mask], lane[now.mask]), 1)
+    assert (count == 1).all()
+
+
+def test_the_stored_state_replaces_the_unrolled_one_at_heads_and_at_episode_starts():
+    first = jnp.array([0, 0, 0, 1, 0], bool)
+    np.testing.assert_array_equal(restarts(first, jnp.array([0, 1, 1, 1, 1], bool)), [1, 1, 0, 1, 0])
+    np.testing.assert_array_equal(restarts(first, jnp.array([1, 1, 1, 1, 0], bool)), [1, 0, 0, 1, 0])
+
+
+# What is recomputed --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_states_under_unchanged_parameters_are_those_met_while_acting(label):
+    algorithm, state, batch = case(label)
+    rows, now = evaluation(algorithm, state, batch)
+    seen = np.asarray(now.mask)
+    assert_close(*([leaf[seen] for leaf in jax.tree.leaves(z)] for z in (now.z, rows.z)), atol=1e-5)
+    assert_close(*([leaf[seen] for leaf in jax.tree.leaves(z)] for z in (now.next_z, rows.next_z)), atol=1e-5)
+
+
+@pytest.mark.parametrize("label", ["s2pg", "bptt-3", "window-3"])
+def test_states_follow_each_other_and_start_anew_with_each_episode(label):
+    _, state, batch = case(label)
+    follows = np.where(np.asarray(batch.first)[1:, :, None], 0.0, np.reshape(batch.next_z, (8, 5, -1))[:-1])
+    np.testing.assert_array_equal(np.reshape(batch.z, (8, 5, -1))[1:], follows)
+
+
+def test_without_a_key_the_mode_is_taken_and_its_state_is_eta():
+    for label in ("s2pg", "s2pg-pathwise"):
+        algorithm, state, batch = case(label)
+        obs, z = batch.obs["policy"][0, 0], batch.z[0, 0]
+        decision, next_z, _ = algorithm.memory.act(state.kernel, obs, z, None)
+        step = state.kernel(obs, z)
+        assert int(decision.action) == int(step.action.mode())
+        np.testing.assert_allclose(next_z, step.state.mean, atol=1e-6)
+        _, drawn, _ = algorithm.memory.act(state.kernel, obs, z, jax.random.key(0))
+        assert largest(drawn - next_z) > 0.01
+
+
+# Gradients -----------------------------------------------------------------------------------------------------------
+
+
+def reach(label: str, lane: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which observation [s] moves which log-probability [t] along a lane, and where its episodes start."""
+    algorithm, state, batch = case(label)
+    row = jax.tree.map(lambda leaf: leaf[:, lane], normalised(state.normaliser, batch))
+    view = algorithm.reads[0]
+
+    def log_probs(obs):
+        return algorithm.step_log_probs(state.kernel, row._replace(obs=row.obs | {view: obs}))
+
+    return np.abs(jax.jit(jax.jacrev(log_probs))(row.obs[view])).max(-1) > 0, np.asarray(row.first)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_gradients_reach_back_through_unrolled_steps_and_nowhere_else(label):
+    """Never over an episode's border, never over the head of a segment; a draw and a stored past let nothing pass."""
+    found, first = reach(label, lane=0)
+    assert first[1:].any()
+    t, s = np.mgrid[:8, :8]
+    episode = np.cumsum(first)
+    same = (s <= t) & (episode[t] == episode[s])
+    length = int(label.split("-")[1]) if label.startswith("bptt") else 1
+    near = t - s < length if label.endswith("last") else t // length == s // length
+    np.testing.assert_array_equal(found, same & near)
+
+
+def slopes(label: str, pick):
+    algorithm, state, batch = case(label)
+    rows, valid = samples(algorithm, normalised(state.normaliser, batch))
+
+    def number(kernel):
+        now = jax.vmap(algorithm.memory.evaluate, (None, 0))(kernel, algorithm.sample(rows, valid))
+        return sum((jnp.sum(leaf) for leaf in jax.tree.leaves(pick(now))), start=jnp.zeros(()))
+
+    return largest(jax.jit(jax.grad(number))(state.kernel))
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_z_hands_out_no_gradient_and_the_next_one_only_under_pathwise(label):
+    assert slopes(label, lambda now: now.z) == 0
+    assert (slopes(label, lambda now: now.next_z) > 0) == (label == "s2pg-pathwise")
+    assert slopes(label, lambda now: now.log_prob) > 0
+
+
+def test_the_size_of_the_state_noise_learns_under_score_and_never_under_pathwise():
+    for label, learns in (("s2pg", True), ("s2pg-pathwise", False)):
+        algorithm, state, batch = case(label)
+        rows, valid = samples(algorithm, normalised(state.normaliser, batch))
+
+        def number(kernel, algorithm=algorithm, rows=rows, valid=valid):
+            now = jax.vmap(algorithm.memory.evaluate, (None, 0))(kernel, algorithm.sample(rows, valid))
+            return sum(jnp.sum(leaf) for leaf in jax.tree.leaves((now.next_z, now.log_prob, now.drift, now.entropy)))
+
+        assert (largest(jax.grad(number)(state.kernel).state_head.log_std) > 0) == learns
+
+
+@pytest.mark.parametrize("label", ["bptt-3", "bptt-5-last"])
+def test_padding_moves_neither_loss_nor_gradient(label):
+    algorithm, state, batch = case(label)
+    batch = normalised(state.normaliser, batch)
+    values, _ = algorithm._values(state, batch)
+    noise = jax.random.normal(jax.random.key(5), (2, *batch.reward.shape))
+    rows, valid = samples(algorithm, Learning(batch, noise[0], noise[1], values.h), algorithm.memory.segments(8, 5))
+    assert not valid.all()
+
+    def spoil(leaf):
+        rubbish = ~leaf if leaf.dtype == bool else 1 - leaf if leaf.dtype == jnp.int32 else 3.0 - 2 * leaf
+        return jnp.where(valid.reshape(*valid.shape, *[1] * (leaf.ndim - 2)), leaf, rubbish)
+
+    loss = jax.jit(jax.value_and_grad(algorithm._loss, has_aux=True))
+    networks = Networks(state.kernel, state.critic)
+    clean, spoilt = (loss(networks, each, valid, jnp.ones(())) for each in (rows, jax.tree.map(spoil, rows)))
+    assert largest(clean[1]) > 0
+    # The loss beside its gradient holds V(s', z') of masked steps only, too.
+    assert_close(clean, spoilt, atol=1e-6)

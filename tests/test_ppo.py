@@ -1,0 +1,321 @@
+"""PPO: its loss on numbers worked out by hand, what each term may move, and one update of everything there is."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from s2pg.algorithms import PPO
+from s2pg.algorithms.base import normalised
+from s2pg.algorithms.ppo import Learning, Networks
+from s2pg.critics import Critic
+from s2pg.distributions import Categorical
+from s2pg.kernel import Kernel, Step
+from s2pg.memory import Carried, Draw, Sampled
+from s2pg.optimise import adam, step
+from s2pg.types import Decision, Transition
+from toys import CONTINUOUS, DISCRETE, LABELS, assert_close, built, largest, two_batches
+
+
+class Stub(Kernel):
+    """Ignores what it sees: the class probabilities and the next state are parameters."""
+
+    logits: jax.Array
+    eta: jax.Array
+    log_std: jax.Array
+
+    def initial(self):
+        return jnp.zeros(2)
+
+    def embed(self, obs):
+        return obs
+
+    def advance(self, x, z):
+        return self.eta
+
+    def emit(self, x, eta):
+        head = Sampled("pathwise").state_head(2)
+        return Step(Categorical(self.logits), head(eta))
+
+
+class Memoryless(Stub):
+    def initial(self):
+        return ()
+
+    def emit(self, x, eta):
+        return Step(Categorical(self.logits), ())
+
+
+class LinearCritic(Critic):
+    """V = slope . z + level."""
+
+    slope: jax.Array
+    level: jax.Array
+
+    def initial(self):
+        return ()
+
+    def __call__(self, obs, features, h):
+        return (self.slope @ features if features.shape[0] else 0.0) + self.level, ()
+
+
+def nothing(*_):
+    raise AssertionError("the tests hand in networks of their own")
+
+
+def ppo(memory, **hyper):
+    return PPO(memory, nothing, nothing, ("policy",), lanes=3, steps=1, **hyper)
+
+
+def rows(action, old_probability, terminated, advantage, target, z=(), state=(), next_z=()):
+    """Three samples of one step each."""
+    column = lambda x: jnp.asarray(x, jnp.float32)[:, None]  # noqa: E731
+    obs, never = {"policy": jnp.zeros((3, 1, 1))}, jnp.zeros((3, 1), bool)
+    transition = Transition(
+        obs, z, Decision(jnp.asarray(action)[:, None], state), Decision(jnp.log(column(old_probability))),
+        column([0, 0, 0]), jnp.asarray(terminated)[:, None], never, obs, next_z, never,
+    )  # fmt: skip
+    return Learning(transition, column(advantage), column(target), ())
+
+
+VALID = jnp.array([[True], [True], [False]])
+
+
+def test_the_loss_is_the_one_worked_out_by_hand_and_leaves_padding_out():
+    algorithm = ppo(Carried(), clip=0.2, discount=0.5, entropy_action=0.1, pathwise_weight=0.3)
+    networks = Networks(
+        Memoryless(jnp.log(jnp.array([1.0, 3.0])), jnp.zeros(2), jnp.zeros(2)), LinearCritic(jnp.zeros(2), jnp.ones(()))
+    )
+    # Ratios (3/4)/(1/2) = 1.5 and (1/4)/(1/2) = 0.5; the third row is padding.
+    piece = rows([1, 0, 0], [0.5, 0.5, 0.01], [True, False, False], [1.0, -1.0, 50.0], [3.0, 0.0, 90.0])
+    loss, metrics = algorithm._loss(networks, piece, VALID, jnp.asarray(2.0))
+    surrogate = (min(1.5, 1.2) + min(-0.5, -0.8)) / 2
+    value = 0.5 * (2.0**2 + 1.0**2) / 2
+    entropy = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
+    future = (0 + 0.5 * 1.0) / 2 / 2.0  # nothing after a termination; divided by std(A)
+    np.testing.assert_allclose(metrics["policy_loss"], -surrogate, rtol=1e-5)
+    np.testing.assert_allclose(metrics["value_loss"], value, rtol=1e-5)
+    np.testing.assert_allclose(metrics["entropy"], entropy, rtol=1e-5)
+    np.testing.assert_allclose(metrics["kl"], (0.5 - np.log(1.5) - 0.5 - np.log(0.5)) / 2, rtol=1e-5)
+    np.testing.assert_allclose(metrics["clipped"], 1.0)
+    np.testing.assert_allclose(loss, -surrogate + value - 0.1 * entropy - 0.3 * future, rtol=1e-5)
+
+
+def test_a_clipped_ratio_stops_pushing_and_one_on_the_wrong_side_does_not():
+    algorithm = ppo(Carried(), clip=0.2)
+    logits = jnp.log(jnp.array([1.0, 3.0]))
+
+    def push(action, old, advantage):
+        def loss(x):
+            networks = Networks(Memoryless(x, jnp.zeros(2), jnp.zeros(2)), LinearCritic(jnp.zeros(2), jnp.zeros(())))
+            piece = rows([action] * 3, [old] * 3, [True] * 3, [advantage] * 3, [0.0] * 3)
+            return algorithm._loss(networks, piece, VALID, jnp.ones(()))[0]
+
+        return float(jax.grad(loss)(logits)[action])
+
+    assert push(1, 0.5, 1.0) == 0  # ratio 1.5, already more likely
+    assert push(0, 0.5, -1.0) == 0  # ratio 0.5, already less likely
+    assert push(1, 0.5, -1.0) > 0  # ratio 1.5 but bad: downhill makes it less likely
+    assert push(0, 0.5, 1.0) < 0  # ratio 0.5 but good: more likely
+
+
+# The pathwise half ---------------------------------------------------------------------------------------------------
+
+ETA, OLD, SLOPE = jnp.array([0.4, -0.2]), jnp.array([0.1, -0.2]), jnp.array([2.0, -3.0])
+
+
+def pathwise_gradient(memory=None, terminated=(True, False, False), **hyper):
+    memory = memory or Sampled("pathwise")
+    algorithm = ppo(memory, discount=0.5, **hyper)
+    networks = Networks(Stub(jnp.zeros(2), ETA, jnp.zeros(2)), LinearCritic(SLOPE, jnp.ones(())))
+    stored = jnp.broadcast_to(OLD, (3, 1, 2))
+    drawn = Draw(stored, 0.3 * jnp.ones((3, 1, 2))) if memory.pathwise else stored + 0.3
+    piece = rows([0, 1, 0], [0.5] * 3, terminated, [0.0] * 3, [7.0] * 3, jnp.zeros((3, 1, 2)), drawn, stored + 0.3)
+    if not memory.pathwise:
+        log_prob = Decision(piece.transition.log_prob.action, jnp.full((3, 1), -1.0))
+        piece = piece._replace(transition=piece.transition._replace(log_prob=log_prob), advantage=-jnp.ones((3, 1)))
+    return jax.grad(lambda n: algorithm._loss(n, piece, VALID, jnp.asarray(4.0))[0])(networks)
+
+
+def test_the_pathwise_half_follows_the_critic_into_the_future():
+    grads = pathwise_gradient(pathwise_weight=0.3, drift_cost=0.01)
+    # One of the two valid rows has ended: half of w gamma dV/dz' / std(A); drift: kappa 2 (eta - eta_old) / sigma^2.
+    future = 0.5 * 0.3 * 0.5 * np.asarray(SLOPE) / 4.0
+    drift = 0.01 * 2 * np.asarray(ETA - OLD) / np.exp(-1.5) ** 2
+    np.testing.assert_allclose(grads.kernel.eta, -future + drift, rtol=1e-5)
+
+
+def test_a_terminated_step_has_no_future():
+    grads = pathwise_gradient(terminated=(True, True, False), pathwise_weight=0.3, drift_cost=0.0)
+    np.testing.assert_array_equal(grads.kernel.eta, [0.0, 0.0])
+
+
+def test_the_pathwise_half_teaches_the_critic_nothing():
+    with_it, without = (pathwise_gradient(pathwise_weight=w).critic for w in (1.0, 0.0))
+    assert largest(without) > 0
+    assert_close(with_it, without, rtol=0)
+
+
+def test_under_score_the_pathwise_half_adds_exactly_nothing():
+    with_it, without = (pathwise_gradient(Sampled(), pathwise_weight=w) for w in (1.0, 0.0))
+    assert largest(without.kernel.eta) > 0
+    assert_close(with_it, without, rtol=0)
+
+
+def test_for_an_unrolled_network_too_the_pathwise_half_adds_exactly_nothing():
+    assert_close(*(updated("bptt-3", DISCRETE, pathwise_weight=w)[1].kernel for w in (0.3, 1.0)), rtol=0)
+
+
+# The update ----------------------------------------------------------------------------------------------------------
+
+QUICK = {"epochs": 2, "minibatches": 2}
+
+
+@functools.cache
+def batches(label, env, critic=None):
+    return two_batches(built(label, env, critic=critic), env)
+
+
+def updated(label, env, **hyper):
+    """(state before, state after, metrics) of one update on the second batch."""
+    algorithm = built(label, env, **QUICK | hyper)
+    state, _, batch = batches(label, env)
+    return state, *jax.jit(algorithm.update)(state, batch, jax.random.key(1))
+
+
+def learnings(algorithm, state, batch, advantages):
+    batch = normalised(state.normaliser, batch)
+    values, _ = algorithm._values(state, batch)
+    return [Learning(batch, each, values.value, values.h) for each in advantages]
+
+
+def test_a_kl_stop_freezes_networks_and_optimiser_of_its_own_seed_alone():
+    algorithm = built("s2pg", epochs=3, minibatches=2, kl_stop=1e-4, learning_rate=1e-2, entropy_action=0.0)
+    state, _, batch = batches("s2pg", DISCRETE)
+    # Without advantages the first seed's policy has no reason to move and never stops; the second one's does at once.
+    shape = batch.reward.shape
+    learning = learnings(algorithm, state, batch, [jnp.zeros(shape), jax.random.normal(jax.random.key(0), shape)])
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *learning)
+    run = jax.jit(jax.vmap(lambda each: algorithm._epochs(state, each, jax.random.key(2))))
+    networks, optimiser, metrics = run(both)
+    steps = np.asarray(optimiser[0][1][0].count)
+    np.testing.assert_array_equal(steps, [6, 1])
+    np.testing.assert_allclose(metrics["stopped"], [0, 5 / 6], rtol=1e-6)
+    assert largest(jax.tree.map(lambda new, old: new[0] - old, networks.kernel, state.kernel)) == 0
+    # What it keeps is what a single minibatch makes of it: Adam's first step is at most the learning rate.
+    moved = largest(jax.tree.map(lambda new, old: new[1] - old, networks.kernel, state.kernel))
+    assert 0 < moved < 1.01e-2
+
+
+def test_without_a_kl_stop_every_minibatch_counts():
+    _, after, metrics = updated("s2pg", DISCRETE, learning_rate=1e-2)
+    assert [int(part[1][0].count) for part in after.optimiser] == [4, 4]
+    assert float(metrics["stopped"]) == 0
+
+
+def test_the_learning_rate_falls_to_nothing_over_the_updates_asked_for():
+    optimiser = adam(0.1, max_norm=10.0, anneal_steps=4)
+    network = {"w": jnp.zeros(1)}
+    state, sizes = optimiser.init(network), []
+    for _ in range(6):
+        before = network
+        network, state = step(optimiser, {"w": jnp.ones(1)}, state, network)
+        sizes.append(float(before["w"][0] - network["w"][0]))
+    np.testing.assert_allclose(sizes, [0.1, 0.075, 0.05, 0.025, 0.0, 0.0], atol=1e-5)
+
+
+def test_annealing_counts_the_steps_an_update_really_makes():
+    algorithm = built("s2pg", epochs=2, minibatches=1000, anneal_updates=1)  # of 40 samples
+    state, _, batch = batches("s2pg", DISCRETE)
+    state = state._replace(optimiser=algorithm.init(DISCRETE.spec, key=jax.random.key(0)).optimiser)
+    update = jax.jit(algorithm.update)
+    once, _ = update(state, batch, jax.random.key(1))
+    twice, _ = update(once, batch, jax.random.key(2))
+    assert largest(jax.tree.map(jnp.subtract, once.kernel, state.kernel)) > 0
+    assert_close(twice.kernel, once.kernel, rtol=0)
+
+
+@pytest.mark.parametrize("env", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+def test_an_entropy_bonus_raises_entropy(env):
+    def final(bonus):
+        algorithm = built("none", env, epochs=20, minibatches=1, entropy_action=bonus, learning_rate=1e-2)
+        state, _, batch = batches("none", env)
+        (learning,) = learnings(algorithm, state, batch, [jnp.zeros(batch.reward.shape)])
+        networks, _, _ = jax.jit(lambda: algorithm._epochs(state, learning, jax.random.key(0)))()
+        obs = jax.vmap(jax.vmap(lambda obs: networks.kernel(obs, ()).action.entropy()))
+        return float(obs(learning.transition.obs["policy"]).mean())
+
+    assert final(0.1) > final(0.0) + 0.01
+
+
+@pytest.mark.parametrize(("label", "critic"), [("s2pg", "policy"), ("bptt-3", "policy"), ("none", "critic")])
+def test_the_value_loss_falls(label, critic):
+    algorithm = built(label, critic=critic, epochs=1, minibatches=1, learning_rate=3e-3)
+    state, _, batch = batches(label, DISCRETE, critic)
+
+    def body(state, key):
+        after, metrics = algorithm.update(state, batch, key)
+        # Same data, same statistics, same memory at its start: the critic alone learns.
+        return state._replace(critic=after.critic, optimiser=after.optimiser), metrics["value_loss"]
+
+    _, losses = jax.jit(lambda: jax.lax.scan(body, state, jax.random.split(jax.random.key(0), 60)))()
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_a_recurrent_critic_sees_what_it_would_see_step_by_step_over_batches():
+    algorithm = built("bptt-3", critic="policy")
+    state, one, two = batches("bptt-3", DISCRETE, "policy")
+    critic, lanes = state.critic, one.reward.shape[1]
+    got, got_next = [], []
+    for batch in (one, two):
+        values, ahead = jax.jit(algorithm._values)(state, normalised(state.normaliser, batch))
+        state = state._replace(critic_memory=jax.tree.map(lambda leaf: leaf[-1], values.next_h))
+        got.append(values.value)
+        got_next.append(ahead)
+    expected, expected_next, h = [], [], jnp.zeros((lanes, critic.initial().shape[0]))
+    call = jax.jit(jax.vmap(lambda obs, h: critic(obs, jnp.zeros(0), h)))
+    for batch, t in itertools.product((one, two), range(one.reward.shape[0])):
+        row = jax.tree.map(lambda leaf, t=t: leaf[t], normalised(state.normaliser, batch))
+        value, h = call(row.obs, jnp.where(row.first[:, None], 0.0, h))
+        expected.append(value)
+        expected_next.append(call(row.next_obs, h)[0])
+    np.testing.assert_allclose(np.concatenate(got), expected, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(got_next), expected_next, atol=1e-5)
+
+
+def test_an_update_hands_the_critics_memory_on_and_merges_statistics_after_learning():
+    algorithm = built("bptt-3", critic="policy", **QUICK)
+    state, _, batch = batches("bptt-3", DISCRETE, "policy")
+    values, _ = algorithm._values(state, normalised(state.normaliser, batch))
+    after, _ = jax.jit(algorithm.update)(state, batch, jax.random.key(1))
+    np.testing.assert_allclose(after.critic_memory, values.next_h[-1], atol=1e-5)
+    assert float(after.normaliser["policy"].number) == float(state.normaliser["policy"].number) + batch.reward.size
+
+
+@pytest.mark.parametrize("env", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+@pytest.mark.parametrize("label", LABELS)
+def test_one_update_of_ppo_moves_both_networks(label, env):
+    state, after, metrics = updated(label, env)
+    for part in ("kernel", "critic"):
+        assert largest(jax.tree.map(jnp.subtract, getattr(after, part), getattr(state, part))) > 0
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
+
+
+CASES = [(label, DISCRETE) for label in LABELS if label != "s2pg-pathwise"] + [
+    ("s2pg", CONTINUOUS),
+    ("bptt-3", CONTINUOUS),
+]
+
+
+@pytest.mark.parametrize(("label", "env"), CASES, ids=lambda part: part if isinstance(part, str) else part.cue)
+@pytest.mark.parametrize("name", ["reinforce", "gpomdp"])
+def test_one_update_of_an_episodic_algorithm_moves_the_kernel(name, label, env):
+    algorithm = built(label, env, algorithm=name)
+    state, _, batch = batches(label, env)
+    state = state._replace(critic=(), critic_memory=(), optimiser=algorithm.optimiser.init(state.kernel))
+    after, metrics = jax.jit(algorithm.update)(state, batch, jax.random.key(1))
+    assert largest(jax.tree.map(jnp.subtract, after.kernel, state.kernel)) > 0
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))

@@ -1,0 +1,280 @@
+"""A run that was stopped, however and whenever, goes on as if nothing had happened."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import s2pg
+from s2pg import training
+from s2pg.errors import UserError
+from s2pg.io.checkpoint import Checkpoints, load_arrays
+from s2pg.loops import HostLoop
+from s2pg.study.experiment import resolve
+from s2pg.training import Interrupted
+
+HYPER = {"size": 4, "width": 4, "epochs": 1, "minibatches": 2}
+RECALL = {
+    "env": ("recall", {"k": 4}), "hyper": HYPER | {"lanes": 4, "steps": 8}, "steps": 32 * 24, "seeds": [0, 3],
+    "episodes": 4,
+}  # fmt: skip
+# Episodes of 50 steps against batches of 32: open ones cross every border.
+PENDULUM = {
+    "env": ("gym:Pendulum-v1", {"horizon": 50}), "hyper": HYPER | {"lanes": 2, "steps": 32}, "steps": 64 * 18,
+    "seeds": [5], "episodes": 2,
+}  # fmt: skip
+CHILD = """
+import json, sys
+import s2pg
+from s2pg.configure import compilation_cache
+from s2pg.training import Interrupted
+compilation_cache()
+given = json.loads(sys.argv[1])
+task, options = given.pop("env")
+try:
+    s2pg.train("ppo", s2pg.make(task, **options), **given)
+except Interrupted:
+    sys.exit(7)
+"""
+
+
+def train(out, setting, **changes):
+    given = setting | changes
+    task, options = given.pop("env")
+    return s2pg.train("ppo", s2pg.make(task, **options), out=out, **given)
+
+
+def child(out, setting, **changes):
+    return subprocess.Popen([sys.executable, "-c", CHILD, json.dumps(setting | {"out": str(out)} | changes)])
+
+
+def rows_of(out):
+    file = out / training.METRICS
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def stopped(out, setting, rows, delay, how=signal.SIGKILL):
+    """Starts or resumes the run in a process of its own and ends it `delay` seconds after it has so many rows."""
+    process = child(out, setting, resume=True)
+    while rows_of(out) < rows and process.poll() is None:
+        time.sleep(0.002)
+    time.sleep(delay)
+    process.send_signal(how)
+    return process.wait(timeout=60)
+
+
+def assert_same(a, b):
+    """Metrics but for time, every byte of the policies, every bit of the last checkpoint."""
+    timeless = [
+        [{name: value for name, value in row.items() if name not in ("wall_s", "steps_per_s")} for row in run.metrics]
+        for run in (a, b)
+    ]
+    assert timeless[0] == timeless[1]
+    for seed in a.experiment.seeds:
+        files = [training.policy_file(run.path, seed).read_bytes() for run in (a, b)]
+        assert files[0] == files[1]
+    folders = [Checkpoints(run.path / training.CHECKPOINTS) for run in (a, b)]
+    assert folders[0].steps() == folders[1].steps()
+    (left, meta), (right, other) = (load_arrays(folder.path(folder.steps()[-1])) for folder in folders)
+    assert meta["chunks"] == other["chunks"] and left.keys() == right.keys()
+    for name, array in left.items():
+        assert (array.dtype, array.shape, array.tobytes()) == (
+            right[name].dtype,
+            right[name].shape,
+            right[name].tobytes(),
+        )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing disturbed."""
+    return train(tmp_path_factory.mktemp("whole") / "run", RECALL)
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return s2pg.Run(shutil.copytree(whole.path, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 7)], ids=["kill", "ctrl-c"])
+def test_a_stopped_run_resumes_bit_for_bit_on_the_device(whole, tmp_path, how, code):
+    delay = random.Random(1).uniform(0.0, 0.05)
+    assert stopped(tmp_path / "run", RECALL, rows=10, delay=delay, how=how) == code
+    lines = []
+    run = train(tmp_path / "run", RECALL, steps=None, resume=True, say=lines.append)  # None: the run's own
+    assert_same(run, whole)
+    assert not lines
+    walls = [row["wall_s"] for row in run.metrics if row["seed"] == 0]
+    assert walls == sorted(walls)  # time goes on too
+
+
+def test_a_killed_run_resumes_bit_for_bit_on_the_host(tmp_path):
+    lines = []
+    run = train(tmp_path / "whole", PENDULUM)
+    assert stopped(tmp_path / "run", PENDULUM, rows=5, delay=random.Random(2).uniform(0.0, 0.2)) == -9
+    assert_same(train(tmp_path / "run", PENDULUM, resume=True, say=lines.append), run)
+    assert not lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("setting", "spacing", "longest"), [(RECALL, 8, 0.06), (PENDULUM, 3, 0.3)], ids=["recall", "gym:Pendulum-v1"]
+)
+def test_a_run_killed_at_five_random_moments_equals_an_undisturbed_one(tmp_path, setting, spacing, longest):
+    draw = random.Random(3)
+    for name, moments in (("whole", []), ("run", range(5))):
+        for number in moments:
+            # The first one while it starts, the others somewhere within or between two borders.
+            rows = number * spacing + draw.randrange(2) if number else 0
+            delay = draw.uniform(0.0, longest) if number else draw.uniform(1.0, 4.0)
+            assert stopped(tmp_path / name, setting, rows, delay) == -9
+            print(f"killed {delay:.3f} s after row {rows}: {rows_of(tmp_path / name)} rows")
+        assert child(tmp_path / name, setting, resume=True).wait(timeout=120) == 0
+    assert_same(s2pg.Run(tmp_path / "run"), s2pg.Run(tmp_path / "whole"))
+
+
+def test_ctrl_c_stops_at_the_next_border_and_a_second_one_at_once(whole, tmp_path):
+    def interrupt(times):
+        def report(border):
+            if border.step == 32 * 5:
+                for _ in range(times):
+                    signal.raise_signal(signal.SIGINT)
+
+        return report
+
+    before = signal.getsignal(signal.SIGINT)
+    for times, error in ((1, Interrupted), (2, KeyboardInterrupt)):
+        out, lines = tmp_path / str(times), []
+        with pytest.raises(error):
+            train(out, RECALL, report=interrupt(times), say=lines.append)
+        assert lines == ["stopping at the next checkpoint; Ctrl-C again stops at once"]
+        assert signal.getsignal(signal.SIGINT) is before
+        assert rows_of(out) == 5 * 2
+    assert_same(train(out, RECALL, resume=True), whole)
+
+
+def test_resume_starts_afresh_where_a_killed_process_left_nothing_but_a_torn_file(whole, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / ".config.json.123.partial").write_text("{")
+    assert_same(train(out, RECALL, resume=True), whole)
+    assert not list(out.rglob(".*.partial"))
+
+
+def test_more_steps_give_the_longer_run(whole, tmp_path, monkeypatch):
+    hidden = []
+
+    class Board(training.TensorBoard):
+        def __init__(self, folder, purge_step=None):
+            hidden.append(purge_step)
+            super().__init__(folder, purge_step)
+
+    monkeypatch.setattr(training, "TensorBoard", Board)
+    train(tmp_path / "run", RECALL, steps=32 * 5)
+    run = train(tmp_path / "run", RECALL, resume=True)
+    assert_same(run, whole)
+    assert run.experiment == whole.experiment
+    assert hidden == [None, 32 * 5 + 1]  # the last row before the break stays visible
+
+
+def test_a_complete_run_is_left_alone_but_what_a_kill_spoilt_is_mended(whole, copy):
+    """Killed after the last checkpoint, before the policies, or while a row was written that no checkpoint counts."""
+    training.policy_file(copy.path, 0).unlink()
+    shutil.copy(training.policy_file(copy.path, 3), training.policy_file(copy.path, 0))
+    training.policy_file(copy.path, 3).unlink()
+    with (copy.path / training.METRICS).open("a") as file:
+        file.write('{"step": 800')
+    for steps in (None, RECALL["steps"], 32):
+        lines = []
+        assert_same(train(copy.path, RECALL, steps=steps, resume=True, say=lines.append), whole)
+        assert lines == [f"{copy.path} has 768 steps already: nothing to do"]
+
+
+def test_a_damaged_newest_checkpoint_is_named_with_the_way_out(whole, copy):
+    files = Checkpoints(copy.path / training.CHECKPOINTS)
+    newest = files.path(files.steps()[-1])
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.raises(UserError, match=f"{newest.name} is damaged .*step 736, is whole: delete .*{newest.name}"):
+        train(copy.path, RECALL, resume=True)
+    newest.unlink()
+    assert_same(train(copy.path, RECALL, resume=True), whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"env": ("recall", {"k": 5})}, "options"),
+        ({"hyper": RECALL["hyper"] | {"learning_rate": 0.1}}, "hyper"),
+        ({"seeds": [3, 0]}, "seeds"),
+        ({"memory": "none"}, "memory"),
+        ({"critic": "critic"}, "critic"),
+        ({"episodes": 5}, "episodes"),
+    ],
+)
+def test_only_steps_may_differ(copy, changes, named):
+    before = (copy.path / training.CONFIG).read_bytes()
+    with pytest.raises(UserError, match=f"cannot resume .*: {named} was .* only steps may differ"):
+        train(copy.path, RECALL, resume=True, **changes)
+    assert (copy.path / training.CONFIG).read_bytes() == before
+
+
+def test_nothing_is_overwritten_unasked(copy, tmp_path):
+    with pytest.raises(UserError, match="is a run already: --resume"):
+        train(copy.path, RECALL)
+    assert_same(copy, s2pg.Run(copy.path))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "notes", tmp_path / "file"):
+        for resume in (False, True):
+            with pytest.raises(UserError, match="exists and is no run"):
+                train(out, RECALL, resume=resume)
+    with pytest.raises(UserError, match="cannot make the folder"):
+        train(tmp_path / "file" / "run", RECALL)
+
+
+class Moody(gymnasium.Env):
+    """Not deterministic: where an episode begins, no seed decides."""
+
+    def __init__(self):
+        self.observation_space, self.action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.mood = np.random.default_rng().uniform(-1, 1, 2).astype(np.float32)
+        return self.mood, {}
+
+    def step(self, action):
+        return self.mood, 0.0, False, False, {}
+
+
+gymnasium.register("test/Moody-v0", entry_point=Moody, disable_env_checker=True, max_episode_steps=20)
+MOODY = {"env": ("gym:test/Moody-v0", {}), "hyper": HYPER | {"lanes": 2, "steps": 4}, "seeds": [0], "episodes": 1}
+
+
+def test_an_environment_that_is_not_deterministic_is_said_so(tmp_path):
+    lines = []
+    train(tmp_path / "run", MOODY, steps=8)
+    train(tmp_path / "run", MOODY, steps=16, resume=True, say=lines.append)
+    assert lines == ["the environment is not deterministic: its open episodes could not be replayed exactly"]
+
+
+def test_it_goes_on_from_what_the_environment_shows_now():
+    task = s2pg.make("gym:test/Moody-v0")
+    _, algorithm = resolve("ppo", task, hyper=MOODY["hyper"], steps=8)
+    looper = HostLoop(algorithm, task, (0,), 1, 1)
+    loop = looper.init()
+    looper.lanes.step(np.zeros((1, 2), np.int32))
+    again, exact = looper.unpack(looper.pack(loop))
+    assert not exact
+    shown = looper.lanes.step(np.zeros((1, 2), np.int32)).obs["policy"]  # it shows the same all episode long
+    np.testing.assert_array_equal(again.carry.timestep.obs["policy"], shown)
+    assert (np.asarray(loop.carry.timestep.obs["policy"]) != shown).all()
+    looper.close()

@@ -1,0 +1,179 @@
+"""A session does what evaluation does, one raw observation at a time."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import s2pg
+from s2pg.errors import UserError
+from s2pg.evaluate import evaluate, film
+from s2pg.normalise import merge
+from s2pg.study.experiment import Policy, resolve
+from s2pg.types import CRITIC, POLICY
+
+HYPER = {"lanes": 2, "steps": 8, "size": 4, "width": 4}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of a few updates on a pendulum of short episodes."""
+    env = s2pg.make("masked-pendulum", horizon=12)
+    hyper = HYPER | {"epochs": 1, "minibatches": 2, "learning_rate": 0.05}
+    return s2pg.train("ppo", env, hyper=hyper, steps=64, seeds=(2, 5), episodes=2, out=tmp_path_factory.mktemp("a"))
+
+
+def untrained(env, memory):
+    """A policy with drawn parameters and statistics of drawn observations."""
+    _, algorithm = resolve("ppo", env, memory=memory, hyper=HYPER)
+    key = jax.random.key(3)
+    state = algorithm.init(env.spec, key=key)
+    views = {name: 2.0 * jax.random.normal(key, (50, size)) + 0.5 for name, size in env.spec.views.items()}
+    return Policy(algorithm.actor(state._replace(normaliser=merge(state.normaliser, views)), False), env.spec)
+
+
+def by_hand(env, session, key, dicts=False):
+    """One episode played as `film` plays it, but through a session: (encoded actions, z, rewards)."""
+    start_key, run_key = jax.random.split(key)
+    state, step = jax.jit(env.reset)(start_key)
+    advance = jax.jit(env.advance)
+    kept = []
+    for each in jax.random.split(run_key, env.horizon):
+        own = session(step.obs if dicts else step.obs[POLICY])
+        policy_units = own / 2.0 if own.dtype == np.float32 else own  # the pendulum's bounds are -2 and 2
+        state, step = advance(state, jnp.asarray(policy_units), jax.random.split(each)[1])
+        kept.append((state.previous, session.z, step.reward))
+    return [jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in zip(*kept, strict=True)]
+
+
+def assert_as_filmed(env, policy, session, dicts=False):
+    key = jax.random.key(11)
+    shown = film(env, policy.actor, key)
+    for _ in range(2):  # a second episode after a reset is like the first
+        actions, z, reward = by_hand(env, session, key, dicts)
+        np.testing.assert_allclose(actions[:-1], shown.env_state.previous[1:], atol=1e-5)
+        np.testing.assert_allclose(reward, shown.reward, atol=1e-4)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), z, shown.z)
+        session.reset()
+    return actions
+
+
+def test_a_trained_policy_acts_as_in_evaluation(trained):
+    env, policy = trained.env(), s2pg.load(trained.path, seed=5)
+    actions = assert_as_filmed(env, policy, policy.session())
+    assert np.ptp(actions) > 0
+    other = by_hand(env, s2pg.load(trained.path).session(), jax.random.key(11))[0]
+    assert np.abs(actions - other).max() > 1e-3  # the first seed's is another policy
+
+
+@pytest.mark.parametrize("memory", ["window-3", "none", "oracle", "bptt-4", "s2pg-pathwise"])
+@pytest.mark.parametrize("task", ["masked-pendulum", "recall"])
+def test_so_does_every_kind_of_memory(task, memory):
+    env = s2pg.make("recall", k=4) if task == "recall" else s2pg.make(task, horizon=6)
+    policy = untrained(env, memory)
+    assert_as_filmed(env, policy, policy.session(), dicts=True)
+
+
+def test_reset_forgets(trained):
+    session = s2pg.load(trained.path).session()
+    first, initial = session([0.3, 0.9]), trained.policy().actor.initial()
+    moved = session.z
+    second = session([0.3, 0.9])
+    assert (first != second).all() and (moved != initial).any()
+    session.reset()
+    np.testing.assert_array_equal(session.z, initial)
+    assert session([0.3, 0.9]) == first
+    np.testing.assert_array_equal(session.z, moved)
+    session.reset()
+    session.z = session.z + 5.0  # whatever is left there: the first step of an episode begins at z_0
+    assert session([0.3, 0.9]) == first
+
+
+def test_dict_and_vector_are_the_same_to_it(trained):
+    sessions = [s2pg.load(trained.path).session() for _ in range(3)]
+    for angle in (0.1, 0.4, 2.0):
+        tip = np.asarray([np.cos(angle), np.sin(angle)])
+        a, b, c = (act(obs) for act, obs in zip(sessions, (tip, {POLICY: tip, "more": 1}, tip.tolist()), strict=True))
+        assert a == b == c and a.shape == (1,) and a.dtype == np.float32
+
+
+def test_observations_that_do_not_fit_are_refused_in_one_line(trained):
+    session = s2pg.load(trained.path).session()
+    for wrong, message in (
+        ([1.0, 2.0, 3.0], "view 'policy' has 3 entries, the policy was trained on 2"),
+        ({"critic": [1.0, 2.0, 3.0]}, "this policy reads the view 'policy'"),
+    ):
+        with pytest.raises(UserError, match=message) as caught:
+            session(wrong)
+        assert "\n" not in str(caught.value)
+    session([1.0, 0.0])  # nothing happened in between
+
+
+def test_the_oracle_asks_for_the_full_state():
+    env = s2pg.make("recall", k=4)
+    session = untrained(env, "oracle").session()
+    with pytest.raises(UserError, match="reads the view 'critic'"):
+        session([0.0, 1.0])
+    assert session({CRITIC: [1.0, 0.0]}) in (0, 1)
+
+
+def test_exploring_is_random_but_repeatable(trained):
+    policy = s2pg.load(trained.path)
+
+    def play(seed, explore=True):
+        session = policy.session(explore=explore, seed=seed)
+        return np.stack([session([1.0, 0.0]) for _ in range(20)])
+
+    a, b, c = play(1), play(1), play(2)
+    np.testing.assert_array_equal(a, b)
+    assert (a != c).any()
+    np.testing.assert_array_equal(play(1, explore=False), play(2, explore=False))
+    assert (a != play(1, explore=False)).any()
+
+
+def test_actions_come_in_the_environments_units_within_its_bounds():
+    env = s2pg.make("masked-pendulum")
+    session = untrained(env, "s2pg").session(explore=True)
+    actions = np.stack([session(5 * np.sin([t, 2.0 * t])) for t in range(60)])
+    assert actions.min() >= -2.0 and actions.max() <= 2.0
+    assert np.abs(actions).max() > 1.0  # more than policy units would reach
+
+
+def test_what_was_hidden_in_training_is_not_looked_at(tmp_path):
+    task = s2pg.make("gym:Pendulum-v1", hide=2, horizon=10)
+    hyper = HYPER | {"epochs": 1, "minibatches": 2, "width": 16}
+    s2pg.train("ppo", task, memory="none", hyper=hyper, steps=16, episodes=1, out=tmp_path)
+    session = s2pg.load(tmp_path).session()
+    assert session([1.0, 0.0, 0.0]) == session([1.0, 0.0, 7.0]) != session([0.0, 1.0, 0.0])
+
+
+def test_loading_names_what_is_missing(trained, tmp_path):
+    with pytest.raises(UserError, match="has no seed 3; it has 2, 5"):
+        s2pg.load(trained.path, seed=3)
+    with pytest.raises(UserError, match="is no run folder"):
+        s2pg.load(tmp_path)
+    with pytest.raises(UserError, match="is no run folder"):
+        s2pg.load(tmp_path / "nowhere")
+    (tmp_path / "config.json").write_bytes((trained.path / "config.json").read_bytes())
+    with pytest.raises(UserError, match="has no policy yet"):
+        s2pg.load(tmp_path)
+    (tmp_path / "config.json").write_text('{"schema": 99}')
+    with pytest.raises(UserError, match="has schema 99"):
+        s2pg.load(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match="is damaged"):
+        s2pg.load(tmp_path)
+
+
+def test_deterministic_evaluation_depends_on_no_key(trained):
+    class Fixed(type(trained.env())):
+        def begin(self, key):
+            return super().begin(jax.random.key(0))
+
+    env, policy = Fixed(horizon=12), trained.policy()
+    returns = jax.jit(lambda key: evaluate(env, policy.actor, 3, key))
+    a, b = returns(jax.random.key(1)), returns(jax.random.key(2))
+    np.testing.assert_array_equal(a, b)
+    assert len(set(np.asarray(a).tolist())) == 1
+    exploring = trained.policy(explore=True).actor
+    assert len(set(np.asarray(jax.jit(lambda: evaluate(env, exploring, 3, jax.random.key(1)))()).tolist())) == 3

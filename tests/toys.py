@@ -1,0 +1,70 @@
+"""What several test files share: tiny algorithms, and batches that begin in the middle of episodes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from s2pg.algorithms.base import normalised
+from s2pg.envs.recall import Recall
+from s2pg.normalise import merge
+from s2pg.rollout import collect, start
+from s2pg.study.experiment import resolve
+
+LABELS = ["s2pg", "s2pg-pathwise", "bptt-3", "bptt-3-last", "bptt-8", "window-3", "none", "oracle"]
+DISCRETE, CONTINUOUS = Recall(k=3), Recall(k=3, cue="real")
+TINY = {"lanes": 5, "steps": 8, "size": 4, "width": 8}
+
+
+def built(label, env=DISCRETE, algorithm="ppo", critic=None, **hyper):
+    return resolve(algorithm, env, memory=label, critic=critic, hyper=TINY | hyper)[1]
+
+
+def shaken(network, key, size=0.5):
+    """Random parameters everywhere: fresh networks have zero biases and action heads that ignore the rest."""
+    leaves, tree = jax.tree.flatten(network)
+    keys = jax.random.split(key, len(leaves))
+    noise = [size * jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, [leaf + n for leaf, n in zip(leaves, noise, strict=True)])
+
+
+def two_batches(algorithm, env=DISCRETE, seed=0):
+    """(training state, first batch, second batch), raw. The second one begins within episodes (8 steps, 3 each),
+    and its observations are normalised by the statistics of the first."""
+
+    def run(key):
+        keys = jax.random.split(key, 6)
+        state = algorithm.init(env.spec, key=keys[0])
+        state = state._replace(kernel=shaken(state.kernel, keys[1]))
+        if jax.tree.leaves(state.critic):
+            state = state._replace(critic=shaken(state.critic, keys[2]))
+        carry = start(env, algorithm.actor(state), algorithm.lanes, keys[3])
+        carry, one, _ = collect(env, algorithm.actor(state), carry, algorithm.steps, keys[4])
+        state = state._replace(normaliser=merge(state.normaliser, one.obs))
+        _, two, _ = collect(env, algorithm.actor(state), carry, algorithm.steps, keys[5])
+        return state, one, two
+
+    return jax.jit(run)(jax.random.key(seed))
+
+
+def samples(algorithm, batch, segments=None):
+    """The training samples of a normalised batch [T, N], with their validity."""
+    time, lane, valid = segments or algorithm.memory.segments(*batch.reward.shape)
+    return jax.tree.map(lambda leaf: leaf[time, lane], batch), jnp.asarray(valid)
+
+
+def evaluation(algorithm, state, batch):
+    """The whole raw batch under the memory rule, as an update sees it: (rows, evaluation), [samples, n]."""
+
+    def run(state, batch):
+        rows, valid = samples(algorithm, normalised(state.normaliser, batch))
+        return rows, jax.vmap(algorithm.memory.evaluate, (None, 0))(state.kernel, algorithm.sample(rows, valid))
+
+    return jax.jit(run)(state, batch)
+
+
+def largest(tree):
+    return max((float(np.abs(leaf).max()) for leaf in jax.tree.leaves(tree) if leaf.size), default=0.0)
+
+
+def assert_close(a, b, **tolerance):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **tolerance), a, b)
