@@ -162,7 +162,7 @@ def test_every_task_has_bounded_views_a_picture_and_a_description(name):
     state, step = env.reset(KEY)
     assert {view: array.shape[0] for view, array in step.obs.items()} == env.spec.views
     assert all(array.dtype == jnp.float32 and np.abs(array).max() <= 1 for array in step.obs.values())
-    picture = env.render(jax.device_get(state.inner), 0)
+    picture = env.render(jax.device_get(state))
     assert picture.shape == (192, 192, 3) and picture.dtype == np.uint8
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
     assert 20 < len(tasks.descriptions()[name]) < 120
@@ -170,10 +170,11 @@ def test_every_task_has_bounded_views_a_picture_and_a_description(name):
 
 def test_the_picture_of_a_goal_is_hollow_while_it_is_hidden():
     env = PointMassGoal()
-    start = env.begin(KEY)
+    state, _ = env.reset(KEY)
+    start = state.inner
     x, y = np.asarray(start.goal) / 150 * 192
     pixels = [
-        env.render(start._replace(position=position), 0)[191 - int(y), int(x)]
+        env.render(state._replace(inner=start._replace(position=position)))[191 - int(y), int(x)]
         for position in (start.start, jnp.array([1.0, 75.0]))
     ]
     assert np.ptp(pixels[0]) > 50 > np.ptp(pixels[1])  # green, then the colour of the ground
@@ -257,8 +258,9 @@ def test_a_task_of_ones_own_is_made_by_name(monkeypatch):
 
 
 def test_a_task_without_pictures_says_so():
+    env = Counter(horizon=1)
     with pytest.raises(NotImplementedError, match="Counter draws no pictures"):
-        Counter(horizon=1).render(0.0, 0)
+        env.render(env.reset(KEY)[0])
 
 
 def test_only_long_tasks_are_staggered():

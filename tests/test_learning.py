@@ -14,7 +14,7 @@ SOLVED, CHANCE = 0.95, 0.05
 
 
 def scores(algorithm, env, label, out, seeds, steps=None) -> np.ndarray:
-    """Mean return over evaluation episodes of the policy each seed ends with; for recall, the share of right answers."""
+    """Mean evaluation return of the policy each seed ends with; for recall, the share of right answers."""
     run = train(algorithm, env, memory=label, steps=steps, seeds=seeds, out=out, episodes=8)
     mean = jax.jit(lambda actor: evaluate(env, actor, EPISODES, jax.random.key(1_000_003)).mean())
     found = np.array([float(mean(run.policy(seed).actor)) for seed in seeds])

@@ -90,7 +90,7 @@ def test_states_under_unchanged_parameters_are_those_met_while_acting(label):
 
 @pytest.mark.parametrize("label", ["s2pg", "bptt-3", "window-3"])
 def test_states_follow_each_other_and_start_anew_with_each_episode(label):
-    _, state, batch = case(label)
+    batch = case(label)[2]
     follows = np.where(np.asarray(batch.first)[1:, :, None], 0.0, np.reshape(batch.next_z, (8, 5, -1))[:-1])
     np.testing.assert_array_equal(np.reshape(batch.z, (8, 5, -1))[1:], follows)
 

@@ -20,10 +20,10 @@ import numpy as np
 # over about the updates that fit into the time.
 COMMON = {"minibatches": 4, "epochs": 4, "learning_rate": 5e-4, "lanes": 1024, "steps": 64}
 LEARN = [  # name, memory label, hyper-parameters, updates between evaluations
-    ("s2pg-pathwise", "s2pg-pathwise", {"drift_cost": 0.03, "anneal_updates": 1750}, 50),
+    ("s2pg-pathwise, kappa 0.03", "s2pg-pathwise", {"drift_cost": 0.03, "anneal_updates": 1750}, 50),
     ("bptt-32", "bptt-32", {"anneal_updates": 1000}, 20),
     ("bptt-64", "bptt-64", {"anneal_updates": 800}, 20),
-    ("s2pg-pathwise, kappa 0.1", "s2pg-pathwise", {"drift_cost": 0.1, "anneal_updates": 1750}, 50),
+    ("s2pg-pathwise", "s2pg-pathwise", {"drift_cost": 0.1, "anneal_updates": 1750}, 50),
     ("none", "none", {"anneal_updates": 4000}, 100),
 ]
 SPEED = [("s2pg", {}), ("s2pg-pathwise", {})]

@@ -37,7 +37,9 @@ def evaluate(env: Any, actor: Actor, episodes: int, key: PRNGKeyArray) -> Float[
 
 
 class Film(NamedTuple):
-    """One episode as it happened: [T] of environment states, internal states and rewards, for pictures."""
+    """One episode as it happened: its start, then [T] of environment and internal states after each decision."""
+
+    start: PyTree
 
     env_state: PyTree
     z: State
@@ -47,8 +49,8 @@ class Film(NamedTuple):
 
 def film(env: Any, actor: Actor, key: PRNGKeyArray) -> Film:
     """Plays one episode and keeps every state on the way."""
-    states, z, reward, done = jax.device_get(_film(env, actor, key))
-    return Film(states, z, reward, int(np.argmax(done)) + 1 if done.any() else env.horizon)
+    start, (states, z, reward, done) = jax.device_get(_film(env, actor, key))
+    return Film(start, states, z, reward, int(np.argmax(done)) + 1 if done.any() else env.horizon)
 
 
 @eqx.filter_jit
@@ -61,11 +63,11 @@ def _film(env: Any, actor: Actor, key: PRNGKeyArray) -> tuple:
         act_key, env_key = jax.random.split(key)
         row = transition(actor, timestep, z, act_key)
         moved, after = env.advance(env_state, row.decision.action, env_key)
-        kept = (env_state, row.next_z, after.reward, after.terminated | after.truncated)
+        kept = (moved, row.next_z, after.reward, after.terminated | after.truncated)
         return (moved, after, row.next_z), kept
 
     _, kept = jax.lax.scan(step, (env_state, timestep, actor.initial()), jax.random.split(run_key, env.horizon))
-    return kept
+    return env_state, kept
 
 
 def play(

@@ -97,6 +97,11 @@ def _draw(distribution: Distribution, key: PRNGKeyArray | None):
     return distribution.mode() if key is None else distribution.sample(key)
 
 
+def _judge(step: Step, decision: Decision) -> tuple[Step, Decision, Decision]:
+    """(step, log-probability, entropy) where the action is all that was decided."""
+    return step, Decision(step.action.log_prob(decision.action)), Decision(step.action.entropy())
+
+
 class Sampled(Memory):
     """S2PG: (a, z') is drawn, so a gradient needs single transitions only.
 
@@ -125,19 +130,20 @@ class Sampled(Memory):
         return Decision(action, next_z), next_z, Decision(log_prob, step.state.log_prob(next_z))
 
     def evaluate(self, kernel: Kernel, sample: Sample) -> Evaluation:
-        now = jax.vmap(kernel)(sample.obs, sample.z)
-        state = now.state
-        assert isinstance(state, Normal), "a drawn state is a normal one"
-        log_prob = now.action.log_prob(sample.decision.action)
-        if self.pathwise:
-            drawn: Draw = sample.decision.state
-            drift = jnp.sum(((state.mean - drawn.mean) * jnp.exp(-state.log_std)) ** 2, axis=-1)
-            next_z, log_probs = state.mean + drawn.noise, Decision(log_prob)
-        else:
-            drift = jnp.zeros(log_prob.shape)
-            next_z, log_probs = sample.next_z, Decision(log_prob, state.log_prob(sample.decision.state))
-        entropy = Decision(*(jax.vmap(lambda d: d.entropy())(half) for half in now))
-        return Evaluation(now, sample.z, next_z, log_probs, entropy, drift, sample.valid)
+        # One example at a time, log-probabilities too: what all examples share (sigma) is then computed once.
+        def one(obs: Array, z: State, decision: Decision, next_z: State, valid: Array) -> Evaluation:
+            now = kernel(obs, z)
+            state = now.state
+            assert isinstance(state, Normal), "a drawn state is a normal one"
+            log_prob, entropy = now.action.log_prob(decision.action), Decision(now.action.entropy(), state.entropy())
+            if self.pathwise:
+                drawn: Draw = decision.state
+                drift = jnp.sum(((state.mean - drawn.mean) * jnp.exp(-state.log_std)) ** 2)
+                return Evaluation(now, z, state.mean + drawn.noise, Decision(log_prob), entropy, drift, valid)
+            log_probs = Decision(log_prob, state.log_prob(decision.state))
+            return Evaluation(now, z, next_z, log_probs, entropy, jnp.zeros(()), valid)
+
+        return jax.vmap(one)(sample.obs, sample.z, sample.decision, sample.next_z, sample.valid)
 
 
 class Unrolled(Memory):
@@ -174,9 +180,7 @@ class Unrolled(Memory):
 
         head = jax.tree.map(lambda leaf: leaf[0], sample.z)
         _, (z, eta) = jax.lax.scan(advance, head, (x, sample.z, restart))
-        now = jax.vmap(kernel.emit)(x, eta)
-        log_prob = Decision(now.action.log_prob(sample.decision.action))
-        entropy = Decision(jax.vmap(lambda d: d.entropy())(now.action))
+        now, log_prob, entropy = jax.vmap(lambda x, eta, u: _judge(kernel.emit(x, eta), u))(x, eta, sample.decision)
         mask = sample.valid & (jnp.arange(self.segment) == self.segment - 1) if self.last else sample.valid
         z, eta = jax.lax.stop_gradient((z, eta))
         return Evaluation(now, z, eta, log_prob, entropy, jnp.zeros(mask.shape), mask)
@@ -209,7 +213,6 @@ class Carried(Memory):
         return Decision(action), step.state, Decision(step.action.log_prob(action))
 
     def evaluate(self, kernel: Kernel, sample: Sample) -> Evaluation:
-        now = jax.vmap(kernel)(sample.obs, sample.z)
-        log_prob = Decision(now.action.log_prob(sample.decision.action))
-        entropy = Decision(jax.vmap(lambda d: d.entropy())(now.action))
+        judge = jax.vmap(lambda obs, z, u: _judge(kernel(obs, z), u))
+        now, log_prob, entropy = judge(sample.obs, sample.z, sample.decision)
         return Evaluation(now, sample.z, sample.next_z, log_prob, entropy, jnp.zeros(sample.valid.shape), sample.valid)

@@ -11,17 +11,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 class Linear(eqx.Module):
-    """W x + b; W normal with variance gain^2 / inputs, b zero."""
+    """x W + b; W normal with variance gain^2 / inputs, b zero."""
 
-    weight: Float[Array, "outputs inputs"]
+    weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
 
     def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray, gain: float = 1.0):
-        self.weight = jax.random.normal(key, (outputs, inputs)) * (gain / max(inputs, 1) ** 0.5)
+        self.weight = jax.random.normal(key, (inputs, outputs)) * (gain / max(inputs, 1) ** 0.5)
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: Array) -> Array:
-        return self.weight @ x + self.bias
+        return x @ self.weight + self.bias
 
 
 class MLP(eqx.Module):
@@ -59,7 +59,7 @@ class GRU(eqx.Module):
 
     @property
     def size(self) -> int:
-        return self.recurrent.weight.shape[1]
+        return self.recurrent.weight.shape[0]
 
     def project(self, x: Array) -> Array:
         """The input's share of the gates."""

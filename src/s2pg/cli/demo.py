@@ -15,10 +15,10 @@ from s2pg.study import demo
 
 @dataclass(frozen=True)
 class Demo:
-    """Watch memory being learnt: PPO on a short pointmass-goal, three memory rules.
+    """Watch memory being learnt: PPO on recall, four memory labels side by side.
 
-    A point has to reach a goal that it sees in the beginning only. Leaves a table, a plot of the
-    learning curves and a film of the policy, with its internal state z beneath the picture.
+    A walker sees a colour in the first cell of a corridor and has to name it in the last. Leaves a
+    table, a plot of the learning curves and a film, with the internal state z beneath the picture.
     """
 
     computes: ClassVar[bool] = True

@@ -49,7 +49,7 @@ class Env(eqx.Module):
     def views(self, inner: PyTree, elapsed: Array) -> Obs:
         """The named observation vectors, `policy` and `critic` at least."""
 
-    def render(self, inner: PyTree, elapsed: int) -> np.ndarray:
+    def render(self, state: EnvState) -> np.ndarray:
         """An RGB picture, uint8 [height, width, 3], drawn on the host."""
         raise NotImplementedError(f"{type(self).__name__} draws no pictures")
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from s2pg.envs import draw
-from s2pg.envs.base import Env
+from s2pg.envs.base import Env, EnvState
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, Box, Obs
 
@@ -59,7 +59,8 @@ class MaskedPendulum(Env):
         tip = jnp.stack([jnp.cos(inner.angle), jnp.sin(inner.angle)])
         return {POLICY: tip, CRITIC: jnp.concatenate([tip, inner.velocity[None] / FASTEST])}
 
-    def render(self, inner: PendulumState, elapsed: int) -> np.ndarray:
+    def render(self, state: EnvState) -> np.ndarray:
+        inner: PendulumState = state.inner
         canvas, angle = draw.Canvas(-1.4, 1.4), float(inner.angle)
         tip = (-np.sin(angle), np.cos(angle))  # a positive angle leans to the left, as in Gymnasium's picture
         canvas.ring((0.0, 0.0), 1.18, 0.02, draw.PALE)

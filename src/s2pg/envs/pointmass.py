@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from s2pg.envs import draw
-from s2pg.envs.base import Env
+from s2pg.envs.base import Env, EnvState
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, Box, Obs
 
@@ -110,7 +110,8 @@ class PointMassGoal(_PointMass):
         """The oracle: straight to the goal, then to and fro across it."""
         return _towards(inner.position, inner.goal)
 
-    def render(self, inner: GoalState, elapsed: int) -> np.ndarray:
+    def render(self, state: EnvState) -> np.ndarray:
+        inner: GoalState = state.inner
         canvas = draw.Canvas(0.0, FIELD)
         position, start, goal = map(np.asarray, inner)
         canvas.disc(start, GOAL_SEEN, draw.PALE)
@@ -171,7 +172,8 @@ class PointMassDoor(_PointMass):
             target = jnp.where(y <= wall + HALF_WALL, waypoint, target)
         return _towards(inner.position, target)
 
-    def render(self, inner: DoorState, elapsed: int) -> np.ndarray:
+    def render(self, state: EnvState) -> np.ndarray:
+        inner: DoorState = state.inner
         canvas = draw.Canvas(0.0, FIELD)
         canvas.disc(DOOR_START, DOORS_SEEN, draw.PALE)
         seen = bool(self.sees(inner))

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from s2pg.envs import draw
-from s2pg.envs.base import Env
+from s2pg.envs.base import Env, EnvState
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, Box, Discrete, Obs
 
@@ -63,8 +63,12 @@ class Recall(Env):
         """The oracle: it answers with the cue at every step, of which the last one counts."""
         return (inner > 0).astype(jnp.int32) if self.cue == "bit" else inner[None]
 
-    def render(self, inner: Array | np.ndarray, elapsed: int) -> np.ndarray:
-        """A winding corridor of k cells; the cue fills the first while shown and rings the last, where it is asked."""
+    def render(self, state: EnvState) -> np.ndarray:
+        """A winding corridor of k cells; the cue fills the first while shown and rings the last, where it is asked.
+
+        The walker wears the colour of its latest answer, of which the one in the ring counts.
+        """
+        inner, elapsed = float(state.inner), int(state.elapsed)
         columns = math.ceil(math.sqrt(self.k))
         rows = math.ceil(self.k / columns)
         canvas = draw.Canvas(-0.1, columns + 0.1)
@@ -78,12 +82,18 @@ class Recall(Env):
         for cell in range(self.k):
             x, y = centre(cell)
             canvas.rectangle((x - 0.42, y - 0.42), (x + 0.42, y + 0.42), draw.PALE)
-        colour = draw.mix(draw.BLUE, draw.ORANGE, (float(inner) + 1) / 2)
+        colour = draw.mix(draw.BLUE, draw.ORANGE, (inner + 1) / 2)
         if elapsed == 0:
             x, y = centre(0)
             canvas.rectangle((x - 0.42, y - 0.42), (x + 0.42, y + 0.42), colour)
         canvas.ring(centre(self.k - 1), 0.36, 0.1, colour)
         here = centre(min(int(elapsed), self.k - 1))
         canvas.disc(here, 0.21, draw.PAPER)
-        canvas.disc(here, 0.17, draw.INK)
+        canvas.disc(here, 0.17, self._answer_colour(np.asarray(state.previous), elapsed))
         return canvas.picture()
+
+    def _answer_colour(self, previous: np.ndarray, elapsed: int) -> draw.Colour:
+        if elapsed == 0:
+            return draw.INK
+        answer = previous[1] if self.cue == "bit" else (previous[0] + 1) / 2
+        return draw.mix(draw.BLUE, draw.ORANGE, float(answer))

@@ -109,7 +109,7 @@ class GymEnv(gymnasium.Env):
     def render(self) -> np.ndarray | None:
         if self.render_mode is None:
             return None
-        return self.task.render(self._state.inner, int(self._state.elapsed))
+        return self.task.render(self._state)
 
 
 register()

@@ -47,9 +47,10 @@ def film(env: Env | GymTask, actor: Actor, seed: int = 0) -> Iterator[np.ndarray
 def _film_device(env: Any, actor: Actor, seed: int, key: PRNGKeyArray) -> tuple[Iterator[np.ndarray], list[State]]:
     shot = evaluate.film(env, actor, key)
     steps = [jax.tree.map(lambda leaf, t=t: np.asarray(leaf[t]), (shot.env_state, shot.z)) for t in range(shot.length)]
+    steps = [(shot.start, jax.device_get(actor.initial())), *steps]
     if type(env).render is Env.render:
         raise UserError(f"{type(env).__name__} draws no pictures")
-    return (env.render(state.inner, int(state.elapsed)) for state, _ in steps), [z for _, z in steps]
+    return (env.render(state) for state, _ in steps), [z for _, z in steps]
 
 
 def _film_host(env: Any, actor: Actor, seed: int, key: PRNGKeyArray) -> tuple[Iterator[np.ndarray], list[State]]:

@@ -24,20 +24,20 @@ from s2pg.training import CONFIG, Border
 from s2pg.types import CRITIC
 
 SETTINGS: dict[str, Any] = {
-    "task": "pointmass-goal",
-    # 7.2 units an action: the goal is in sight for 4 of them and 16 to 21 away, so a good policy knows it for
-    # a while and then has to remember.
-    "options": {"horizon": 50, "speed": 12.0},
-    "labels": ("none", "bptt-16", "s2pg-pathwise"),
-    "hyper": {"lanes": 256, "steps": 32, "size": 32, "width": 32, "learning_rate": 1e-3, "minibatches": 4},
-    "steps": 1_000_000,
+    "task": "recall",
+    "options": {"k": 8},
+    "labels": ("none", "bptt-8", "s2pg", "s2pg-pathwise"),
+    "hyper": {"anneal_updates": 147},  # to 0 at the end of the run
+    "steps": 600_000,
+    "seeds": (0, 1, 2),
     "episodes": 128,
 }
 QUICK: dict[str, Any] = {
-    "options": {"horizon": 20, "speed": 12.0},
+    "options": {"k": 4},
     "labels": ("none", "s2pg-pathwise"),
     "hyper": {"lanes": 16, "steps": 16, "size": 8, "width": 8},
     "steps": 2048,
+    "seeds": (0,),
     "episodes": 8,
 }
 FILMED, FILMS = "s2pg-pathwise", 6  # episodes in the GIF
@@ -68,7 +68,8 @@ def run(out: Path, watch: Callable[[str], AbstractContextManager[Watch]], quick:
         with watch(label) as watcher:
             done = train(
                 "ppo", env, memory=label, critic=CRITIC, hyper=chosen["hyper"], steps=chosen["steps"],
-                episodes=chosen["episodes"], out=out / "runs" / label, report=watcher.report, say=watcher.say,
+                seeds=chosen["seeds"], episodes=chosen["episodes"], out=out / "runs" / label,
+                report=watcher.report, say=watcher.say,
             )  # fmt: skip
         runs.append(done.path)
     oracle = assess.scripted_return(env, chosen["episodes"])
