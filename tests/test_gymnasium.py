@@ -333,3 +333,10 @@ def test_both_bridges_in_a_row_give_the_device_tasks_views():
 def test_mistakes_in_wrapping_a_task_are_told(options, message):
     with pytest.raises(UserError, match=message):
         GymEnv(**options)
+
+
+def test_a_task_reads_observations_that_are_no_vectors():
+    task = GymTask("gym:FrozenLake-v1", hide=(3,))
+    views = task.read(3)
+    assert views["policy"].shape == (16,) and not views["policy"].any()  # cell 3 is hidden
+    assert int(np.argmax(views["critic"])) == 3

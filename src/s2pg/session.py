@@ -19,7 +19,8 @@ class Session:
     """`a = session(obs)` with the raw observation, `session.reset()` at the start of an episode.
 
     `obs` is the policy view as one vector, or a dict of the views the policy reads; entries `hide` of the policy
-    view are not looked at. Actions come back in the environment's own units, clipped to its bounds. Deterministic
+    view are not looked at. For a Gymnasium environment whose observations are no vectors, that dict is
+    `task.read(obs)`. Actions come back in the environment's own units, clipped to its bounds. Deterministic
     unless made with `explore`.
     """
 

@@ -146,6 +146,10 @@ class GymTask:
         except Exception as error:  # whatever an environment's constructor may raise
             raise UserError(f"cannot make {self.id}: {' '.join(str(error).split())}") from error
 
+    def read(self, observation: Any) -> dict[str, np.ndarray]:
+        """The views of an observation as the environment gives it: what a session wants where that is no vector."""
+        return self._views.of(observation)
+
     def lanes(self, seeds: Sequence[int], lanes: int, stream: int = 0, render: bool = False) -> HostLanes:
         """`lanes` environments for each seed; another `stream` gives other episodes, as for evaluation."""
         more = {"render_mode": "rgb_array"} if render else {}

@@ -27,8 +27,8 @@ SETTINGS: dict[str, Any] = {
     "task": "recall",
     "options": {"k": 8},
     "labels": ("none", "bptt-8", "s2pg", "s2pg-pathwise"),
-    "hyper": {"anneal_updates": 147},  # to 0 at the end of the run
-    "steps": 600_000,
+    "hyper": {"anneal_updates": 73},  # to 0 at the end of the run
+    "steps": 300_000,
     "seeds": (0, 1, 2),
     "episodes": 128,
 }
@@ -77,7 +77,7 @@ def run(out: Path, watch: Callable[[str], AbstractContextManager[Watch]], quick:
     table = plot.table(runs)
     with (out / TABLE).open("w") as file:
         Console(file=file, width=100).print(table)
-    video.write(_films(Run(out / "runs" / FILMED)), out / MOVIE, fps=12)
+    video.write(_films(Run(out / "runs" / FILMED)), out / MOVIE, fps=6)
     return Demo(table, [out / name for name in (TABLE, FIGURE, MOVIE)])
 
 
