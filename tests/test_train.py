@@ -48,7 +48,7 @@ class Probe(Env):
 
 def build(env, memory="s2pg", algorithm="ppo", **hyper):
     label = methods.parse(memory)
-    full = presets.resolve(algorithm, "probe", label, env.spec, TINY | hyper)
+    full = presets.resolve(algorithm, "probe", label, env.spec, TINY | hyper, 64)
     return methods.build(algorithm, env.spec, label, label.default_kernel, POLICY, full)
 
 

@@ -67,7 +67,8 @@ def learn(name: str, label: str, hyper: dict, chunk: int, budget: float, seeds: 
         rate = len(seeds) * chunk * algorithm.lanes * algorithm.steps / seconds
         measured = loop.evaluate(state) | {"kl": metrics["kl"].mean(1), "drift": metrics["drift"].mean(1)}
         for i, seed in enumerate(seeds):
-            row = {"kind": "row", "label": name, "seed": seed, "step": step, "wall_s": wall, "steps_per_s": rate}
+            row = {"kind": "row", "label": name, "seed": seed, "step": step}
+            row |= {"wall_s": round(wall, 3), "steps_per_s": round(rate)}
             write(row | {name: round(float(values[i]), 4) for name, values in measured.items()})
     last = measured["eval_return"]
     spread = f"{last.min():.1f} to {last.max():.1f}"
@@ -76,8 +77,9 @@ def learn(name: str, label: str, hyper: dict, chunk: int, budget: float, seeds: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="measure, and write rows.jsonl here")
-    parser.add_argument("--plot", type=Path, help="draw what was measured there")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", type=Path, help="measure, and write rows.jsonl here")
+    what.add_argument("--plot", type=Path, help="draw and tabulate what was measured there")
     parser.add_argument("--seconds", type=float, default=75.0)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--total", type=float, default=1e9, help="seconds after which no label is started")
@@ -89,6 +91,7 @@ def main() -> None:
 
     from s2pg.study.provenance import hardware, versions
 
+    args.out.mkdir(parents=True, exist_ok=True)
     with (args.out / "rows.jsonl").open("w") as file:
 
         def write(row: dict) -> None:
@@ -106,10 +109,8 @@ def main() -> None:
 
 
 def plot(folder: Path) -> None:
-    """As run folders, so that the library's own plot serves."""
-    from rich import print as show
-
-    from s2pg.analysis.plot import curves, table
+    """As run folders, so that the library's own plot serves; and the table of benchmarks/README.md."""
+    from s2pg.analysis.plot import curves
 
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     with tempfile.TemporaryDirectory() as scratch:
@@ -122,8 +123,21 @@ def plot(folder: Path) -> None:
             (run / "config.json").write_text(json.dumps(same | {"memory": config["label"], "algorithm": "ppo"}))
             mine = [row for row in rows if row["kind"] == "row" and row["label"] == config["label"]]
             (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in mine))
+            print(line(config["label"], mine))
         curves(runs, folder / "curves.png", floors={"scripted oracle": 126.0})
-        show(table(runs))
+
+
+def line(label: str, rows: list[dict], target: float = 113.0, limit: float = 75.5) -> str:
+    """A line of the table: medians over seeds of what was evaluated within the time."""
+    times = sorted({row["wall_s"] for row in rows if row["wall_s"] <= limit})
+    returns = {time: sorted(row["eval_return"] for row in rows if row["wall_s"] == time) for time in times}
+    median = {time: float(np.median(returns[time])) for time in times}
+    best = max(times, key=median.__getitem__)
+    reached = next((f"{time:.0f} s" for time in times if median[time] >= target), "never")
+    seeds = " ".join(f"{each:.0f}" for each in returns[times[-1]])
+    rate = float(np.median([row["steps_per_s"] for row in rows])) / 1e6
+    end = f"{median[times[-1]]:.1f} ({times[-1]:.0f} s)"
+    return f"| {label} | {end} | {median[best]:.1f} ({best:.0f} s) | {reached} | {seeds} | {rate:.1f}M |"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from s2pg.algorithms.base import Algorithm
+from s2pg.envs.base import Env
 from s2pg.errors import Diverged, UserError
 from s2pg.io import checkpoint
 from s2pg.io.atomic import sweep
@@ -34,7 +35,7 @@ class Border(NamedTuple):
     rows: list[Row]
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """Ctrl-C: the run has been checkpointed and can be resumed."""
 
 
@@ -74,7 +75,7 @@ def train(
     files = Checkpoints(out / CHECKPOINTS, keep)
     done, wall, size = 0, 0.0, 0
     with contextlib.ExitStack() as opened:
-        kind = DeviceLoop if hasattr(env, "step") else HostLoop
+        kind = DeviceLoop if isinstance(env, Env) else HostLoop
         looper: Looper = kind(algorithm, env, seeds, chunk, episodes)
         opened.callback(looper.close)
         loop = looper.init()
@@ -110,14 +111,17 @@ def train(
             files.save((number + 1) * per_chunk, looper.pack(loop), meta)
             _save_policies(out, loop, seeds)
             report(Border((number + 1) * per_chunk, chunks * per_chunk, rows))
-            if stop.asked and number + 1 < chunks:
+            if stop.asked:
                 raise Interrupted
     return out
 
 
 def _check_finite(measured: dict[str, np.ndarray], seeds: Sequence[int], before: int) -> None:
-    """Stops at the first update, seed and quantity that is not finite. No episode need have ended, though."""
-    bad = {name: ~np.isfinite(values) for name, values in measured.items() if name != "train_return"}
+    """Stops at the first update, seed and quantity that is not finite.
+
+    No episode need have ended, though, and one ratio that overflows makes the divergence infinite but no loss.
+    """
+    bad = {name: ~np.isfinite(values) for name, values in measured.items() if name not in ("train_return", "kl")}
     where = np.stack([flags for flags in bad.values()])  # [quantities, seeds, chunk]
     if where.any():
         update = int(np.argmax(where.any(axis=(0, 1))))

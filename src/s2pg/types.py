@@ -63,6 +63,7 @@ class Box(eqx.Module):
 
     low: tuple[float, ...] = eqx.field(static=True)
     high: tuple[float, ...] = eqx.field(static=True)
+    shape: tuple[int, ...] | None = eqx.field(static=True, default=None)  # the environment's own; None: a vector
 
     @property
     def size(self) -> int:
@@ -80,13 +81,16 @@ class Box(eqx.Module):
         bounded = jnp.isfinite(low) & jnp.isfinite(high)
         middle, half = (low + high) / 2, (high - low) / 2
         action = self.encode(action)
-        return jnp.where(bounded, middle + half * action, action)
+        # Clipped again, since middle + half may round past a bound, which strict environments refuse.
+        own = jnp.clip(jnp.where(bounded, middle + half * action, action), low, high)
+        return own if self.shape is None else own.reshape(self.shape)
 
 
 class Discrete(eqx.Module):
-    """Actions 0 ... n-1."""
+    """Actions 0 ... n-1, which the environment counts from `start`."""
 
     n: int = eqx.field(static=True)
+    start: int = eqx.field(static=True, default=0)
 
     @property
     def size(self) -> int:
@@ -96,7 +100,7 @@ class Discrete(eqx.Module):
         return jax.nn.one_hot(action, self.n)
 
     def execute(self, action: Array) -> Array:
-        return action
+        return action + self.start
 
 
 class Spec(eqx.Module):

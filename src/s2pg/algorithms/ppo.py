@@ -147,10 +147,9 @@ class PPO(Algorithm):
         kernel, critic = networks
         row = piece.transition
         now = jax.vmap(self.memory.evaluate, in_axes=(None, 0))(kernel, self.sample(row, valid))
-        weight = now.mask / jnp.sum(now.mask)
 
         def mean(x: Array) -> Array:
-            return jnp.sum(weight * x)
+            return jnp.sum(jnp.where(now.mask, x, 0.0)) / jnp.sum(now.mask)
 
         log_ratio = total(now.log_prob) - total(row.log_prob)
         ratio = jnp.exp(log_ratio)

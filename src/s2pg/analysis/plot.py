@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from s2pg.analysis.statistics import bootstrap_band, iqm
-from s2pg.errors import UserError
+from s2pg.errors import UserError, unknown
 from s2pg.io.atomic import replacing
 from s2pg.io.sinks import read_metrics
 
@@ -122,6 +122,9 @@ def _text(value: Any) -> str:
 
 def _shared_value(logs: Sequence[Log], value: str) -> str:
     """`value`, or training returns if some run lacks it: one figure compares one quantity, never two."""
+    known = {name for log in logs for at in log.rows.values() for row in at.values() for name in row} - {"step", "seed"}
+    if known and value not in known and value != "eval_return":
+        raise unknown("metric", value, known)
     for name in (value, "train_return"):
         if all(len(log.points(name)[0]) for log in logs):
             return name

@@ -15,7 +15,7 @@ from s2pg.envs.tasks import make
 from s2pg.errors import Diverged, UserError
 from s2pg.io.checkpoint import Checkpoints
 from s2pg.study import experiment
-from s2pg.training import CHECKPOINTS, Interrupted
+from s2pg.training import CHECKPOINTS
 
 PRESET = "(default: the preset's)"
 
@@ -104,7 +104,7 @@ class Train:
                 )  # fmt: skip
             except Diverged as error:
                 raise Diverged(f"{error}; {_last_good(out)}") from error
-            except (Interrupted, KeyboardInterrupt):
+            except KeyboardInterrupt:
                 raise KeyboardInterrupt(_stopped(watch)) from None
         where = shlex.quote(str(out))
         print(f"the run is in {where}; go on with\n  s2pg eval {where}\n  s2pg plot {where} -o curves.png")

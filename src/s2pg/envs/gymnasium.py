@@ -79,7 +79,7 @@ class _Actions:
     def __init__(self, space: spaces.Space, where: str):
         if isinstance(space, spaces.Box):
             self._low, self._high = (np.asarray(bound, np.float32).reshape(-1) for bound in (space.low, space.high))
-            self.space = Box(tuple(map(float, self._low)), tuple(map(float, self._high)))
+            self.space = Box(tuple(map(float, self._low)), tuple(map(float, self._high)), space.shape)
             self._bounded = np.isfinite(self._low) & np.isfinite(self._high)
             low, high = (np.where(self._bounded, bound, 0.0) for bound in (self._low, self._high))
             self._least, self._most = np.where(self._bounded, -1.0, self._low), np.where(self._bounded, 1.0, self._high)
@@ -87,7 +87,7 @@ class _Actions:
             self._half = np.where(self._bounded, (high - low) / 2, 1.0).astype(np.float32)
             self.empty = np.zeros(self.space.size, np.float32)
         elif isinstance(space, spaces.Discrete):
-            self.space = Discrete(int(space.n))
+            self.space = Discrete(int(space.n), int(space.start))
             self.empty = np.zeros((), np.int32)
         else:
             raise UserError(f"actions of {where} are {type(space).__name__}; known: Box, Discrete")
@@ -116,10 +116,14 @@ class GymTask:
     def __init__(self, id: str, hide: Any = (), horizon: int | None = None, **kwargs: Any):
         self.id = id if id.startswith(PREFIX) else PREFIX + id
         hide = (hide,) if isinstance(hide, int) else hide
-        if isinstance(hide, str) or not all(isinstance(index, int) for index in hide):
+        if not isinstance(hide, tuple | list) or not all(type(index) is int for index in hide):
             raise UserError(f"hide must be indices such as 2 or 2,3, not {hide!r}")
         if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
             raise UserError(f"horizon of {id} must be a whole number of at least 1, not {horizon!r}")
+        for name in ("max_episode_steps", "render_mode"):
+            if name in kwargs:
+                other = "the option horizon" if name == "max_episode_steps" else "films"
+                raise UserError(f"{name} of {id} is set by {other}")
         self._kwargs, self._hide, self._limit = kwargs, tuple(hide), horizon
         env = self._make()
         try:

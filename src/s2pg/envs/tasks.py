@@ -84,6 +84,6 @@ def _literal(value: Any) -> Any:
     if isinstance(value, str):
         try:
             return ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
-        except (ValueError, SyntaxError):
+        except Exception:  # not a Python value
             pass
     return value

@@ -58,7 +58,7 @@ def _film_host(env: Any, actor: Actor, seed: int, key: PRNGKeyArray) -> tuple[It
 
     def watch(row: Transition) -> None:
         pictures.append(lanes.render())
-        states.append(jax.tree.map(lambda leaf: np.asarray(leaf[0, 0]), row.next_z))
+        states.append(jax.tree.map(lambda leaf: np.asarray(leaf[0, 0]), row.z))
 
     _on_host(lanes, actor, 1, key, watch)
     return iter(pictures), states

@@ -66,12 +66,14 @@ def resolve(
     kernel = kernel or label.default_kernel
     task, options = describe(env)
     methods.check(algorithm, label, kernel, env.spec)
-    full = presets.resolve(algorithm, task, label, env.spec, methods.parse_hyper(algorithm, hyper or {}))
-    critic = critic or presets.default_critic(algorithm, task, label)
     steps = presets.default_steps(algorithm, task, label) if steps is None else steps
-    if steps < 1:
-        raise UserError(f"steps must be 1 or more, not {steps}")
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
+    if type(steps) is not int or steps < 1:
+        raise UserError(f"steps must be a whole number of 1 or more, not {steps}")
+    given = methods.parse_hyper(algorithm, hyper or {})
+    full = presets.resolve(algorithm, task, label, env.spec, given, steps)
+    critic = critic or presets.default_critic(algorithm, task, label)
+    whole = seeds and all(type(seed) is int for seed in seeds)
+    if not whole or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
         raise UserError(f"seeds must be different whole numbers from 0 to 2^32 - 1, not {list(seeds)}")
     episodes = (64 if isinstance(env, Env) else 10) if episodes is None else episodes
     if episodes < 1:
@@ -99,17 +101,19 @@ def _spec_to_json(spec: Spec) -> dict[str, Any]:
     action = spec.action
     if isinstance(action, Box):  # as text: JSON knows no infinity
         space: dict[str, Any] = {"low": [str(x) for x in action.low], "high": [str(x) for x in action.high]}
+        space["shape"] = action.shape
     else:
-        space = {"n": action.n}
+        space = {"n": action.n, "start": action.start}
     return {"views": spec.views, "action": space, "horizon": spec.horizon}
 
 
 def _spec_from_json(spec: dict[str, Any]) -> Spec:
     action = spec["action"]
     if "n" in action:
-        space = Discrete(action["n"])
+        space = Discrete(action["n"], action["start"])
     else:
-        space = Box(tuple(map(float, action["low"])), tuple(map(float, action["high"])))
+        shape = None if action["shape"] is None else tuple(action["shape"])
+        space = Box(tuple(map(float, action["low"])), tuple(map(float, action["high"])), shape)
     return Spec(views=spec["views"], action=space, horizon=spec["horizon"])
 
 
@@ -161,7 +165,8 @@ def train(
     if (out / training.CONFIG).exists():
         if not resume:
             raise UserError(f"{out} is a run already: --resume goes on with it, --out names another folder")
-        experiment = _same(out, experiment, own_steps=steps is None)
+        experiment = _same(out, experiment, own_steps=steps is None, own_schedule="anneal_updates" not in (hyper or {}))
+        built = experiment.build(env.spec)
     elif out.exists() and not _vacant(out):
         raise UserError(f"{out} exists and is no run: name another folder")
     if experiment.memory == "s2pg-pathwise" and experiment.critic != "critic":
@@ -170,7 +175,11 @@ def train(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {out}: {error.strerror}") from error
-    write_json(out / training.CONFIG, _config(experiment, env.spec))
+    if not (out / training.CONFIG).exists() or experiment.steps > read_config(out)[0].steps:
+        write_json(out / training.CONFIG, _config(experiment, env.spec))
+    schedule = experiment.hyper.get("anneal_updates", 0) * built.lanes * built.steps
+    if 0 < schedule < experiment.steps - built.lanes * built.steps:
+        say(f"the learning rate reaches 0 after {schedule:,} steps; what follows learns nothing")
     training.train(
         built, env, seeds=experiment.seeds, steps=experiment.steps, out=out, chunk=experiment.chunk,
         episodes=experiment.episodes, resume=resume, report=report, say=say,
@@ -183,11 +192,14 @@ def _vacant(out: Path) -> bool:
     return out.is_dir() and all(path.name.endswith(SUFFIX) for path in out.iterdir())
 
 
-def _same(out: Path, asked: Experiment, own_steps: bool) -> Experiment:
+def _same(out: Path, asked: Experiment, own_steps: bool, own_schedule: bool) -> Experiment:
     """The run's own experiment with the steps asked for, if any were; refuses where anything else differs."""
     before, _ = read_config(out)
+    # What followed from the first `steps` stays: the length of a chunk, and of a schedule that nobody asked for.
+    kept = {"anneal_updates"} & before.hyper.keys() if own_schedule else set()
+    schedule = {name: before.hyper[name] for name in kept}
     steps = before.steps if own_steps else asked.steps
-    asked = dataclasses.replace(asked, steps=steps, chunk=before.chunk)  # which follows from the first `steps`
+    asked = dataclasses.replace(asked, steps=steps, chunk=before.chunk, hyper=asked.hyper | schedule)
     for field in dataclasses.fields(Experiment):
         old, new = getattr(before, field.name), getattr(asked, field.name)
         if field.name != "steps" and old != new:

@@ -93,7 +93,7 @@ def parse_hyper(algorithm: str, given: dict[str, Any]) -> dict[str, Any]:
             raise unknown(f"hyper-parameter of {algorithm}", name, known)
         kind = type(known[name]) if known[name] is not None else int
         number: Any = None
-        with contextlib.suppress(ValueError, SyntaxError):
+        with contextlib.suppress(Exception):
             number = ast.literal_eval(str(value).capitalize() if kind is bool else str(value))
         fits = isinstance(number, bool) if kind is bool else isinstance(number, int | float) and math.isfinite(number)
         if not fits or (kind is int and number != int(number)):
