@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from s2pg import training
 from s2pg.algorithms import ALGORITHMS
 from s2pg.cli import main
 from s2pg.cli.listing import MEANING
@@ -78,7 +79,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["ppo", "--kernel", "mlp"], "kernel 'mlp' has no state"),
         (["ppo", "--memory", "none", "--kernel", "gru"], "memory 'none' goes with kernel 'mlp'"),
         (["reinforce", "--memory", "s2pg-pathwise"], "reinforce has no critic"),
-        (["ppo", "--steps", "-5"], "steps must be 1 or more, not -5"),
+        (["ppo", "--steps", "-5"], "steps must be a whole number of 1 or more, not -5"),
         (["ppo", "--episodes", "0"], "episodes must be 1 or more, not 0"),
         (["ppo", "--seeds", "1", "1"], "seeds must be different"),
         (["ppo", "--set", "k"], "--set takes NAME=VALUE, not 'k'"),
@@ -88,6 +89,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["ppo", "--hyper", "lane=3"], "did you mean lanes?"),
         (["ppo", "--hyper", "lanes=1e999"], "must be int"),
         (["ppo", "--hyper", "minibatches=0"], "'minibatches' must be 1 or more"),
+        (["ppo", "--hyper", "lanes={[]:1}"], "must be int"),
+        (["ppo", "--hyper", "discount=2"], "'discount' must be between 0 and 1"),
+        (["ppo", "--hyper", "learning_rate=-1"], "'learning_rate' must be above 0"),
+        (["ppo", "--memory", "bptt-99999999"], "a segment is longer than the rollout"),
+        (["reinforce", "--hyper", "steps=2"], "reinforce learns from whole episodes of up to 8 steps"),
+        (["ppo", "--task", "gym:Pendulum-v1", "--set", "hide=2.5"], "hide must be indices"),
+        (["ppo", "--task", "gym:Pendulum-v1", "--set", "max_episode_steps=5"], "is set by the option horizon"),
         (["ppo", "--task", "gym:Pendulum-v1", "--set", "hide=7"], "cannot hide entry 7"),
         (["ppo", "--task", "gym:NoSuch-v1"], "cannot make gym:NoSuch-v1"),
         (["ppo", "--task", "gym:Blackjack-v1", "--set", "hide=x"], "hide must be indices"),
@@ -300,3 +308,17 @@ def test_the_package_runs_as_a_module():
     )
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("s2pg: unknown name 'nothing'") and len(done.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_ends_the_demo_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys):
+    def interrupted(*args, **kwargs):
+        raise training.Interrupted
+
+    monkeypatch.setattr("s2pg.study.demo.train", interrupted)
+    assert call("demo", "--quick") == 130
+    assert capsys.readouterr().err.strip().splitlines()[-1] == "s2pg: stopped"
+
+
+def test_a_metric_that_no_run_has_is_not_replaced_by_another(run: Path, tmp_path: Path, capsys):
+    assert call("plot", str(run), "-o", str(tmp_path / "a.png"), "--value", "eval_retrun") == 2
+    assert "did you mean eval_return" in capsys.readouterr().err

@@ -1,9 +1,11 @@
 """A session does what evaluation does, one raw observation at a time."""
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import s2pg
 from s2pg.errors import UserError
@@ -177,3 +179,19 @@ def test_deterministic_evaluation_depends_on_no_key(trained):
     assert len(set(np.asarray(a).tolist())) == 1
     exploring = trained.policy(explore=True).actor
     assert len(set(np.asarray(jax.jit(lambda: evaluate(env, exploring, 3, jax.random.key(1)))()).tolist())) == 3
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(2, start=5), spaces.Box(-2.0, 3.0, (2, 2)), spaces.Box(0.0, 0.1)])
+def test_actions_are_of_the_environments_own_space(space):
+    class World(gymnasium.Env):
+        observation_space, action_space = spaces.Box(-1.0, 1.0), space
+
+    gymnasium.register("World-v0", World)
+    try:
+        task = s2pg.make("gym:World-v0")
+        session = untrained(task, "s2pg").session(explore=True)
+        for _ in range(20):
+            action = session(np.ones(1))
+            assert space.contains(int(action) if isinstance(space, spaces.Discrete) else action)
+    finally:
+        del gymnasium.registry["World-v0"]

@@ -17,7 +17,7 @@ class Plot:
     """Compare runs: curves over steps and over seconds, and a table of where they ended.
 
     Lines are interquartile means over seeds, bands 95 % bootstrap intervals. Compilation is not
-    counted.
+    counted (but for gym tasks).
 
     Example:
       s2pg plot runs/recall-ppo-* -o curves.png

@@ -1,0 +1,64 @@
+"""From names to algorithms: presets, schedules, and what a new algorithm needs."""
+
+import pytest
+
+import s2pg
+from s2pg.algorithms import ALGORITHMS, PPO
+from s2pg.errors import UserError
+from s2pg.study import experiment
+from s2pg.study.experiment import read_config, resolve
+
+TINY = {"lanes": 2, "steps": 8, "size": 4, "width": 4, "epochs": 1, "minibatches": 1}
+
+
+def test_a_new_algorithm_needs_its_class_and_one_line(monkeypatch):
+    class Mine(PPO):
+        pass
+
+    monkeypatch.setitem(ALGORITHMS, "mine", Mine)
+    _, built = resolve("mine", s2pg.make("recall"), memory="bptt-8")
+    assert isinstance(built, Mine) and built.lanes > 0 and built.steps > 0
+
+
+def test_segments_longer_than_a_rollout_keep_the_number_of_transitions():
+    _, short = resolve("ppo", s2pg.make("recall", k=32), memory="bptt-8")
+    _, long = resolve("ppo", s2pg.make("recall", k=32), memory="bptt-64")
+    assert long.steps == 64 and long.lanes * long.steps == short.lanes * short.steps
+
+
+def test_an_annealed_rate_reaches_zero_with_the_run_whatever_its_length():
+    env = s2pg.make("pointmass-goal")
+    for steps in (1_000_000, 50_000_000):
+        _, built = resolve("ppo", env, memory="s2pg-pathwise", steps=steps)
+        assert 0 <= built.anneal_updates * built.lanes * built.steps - steps < built.lanes * built.steps
+
+
+def test_a_resumed_run_keeps_its_schedule_and_says_where_it_ends(tmp_path):
+    env, said = s2pg.make("pointmass-goal", horizon=8), []
+    for steps in (64, 128):
+        s2pg.train("ppo", env, hyper=TINY, steps=steps, episodes=1, out=tmp_path, resume=True, say=said.append)
+    assert read_config(tmp_path)[0].hyper["anneal_updates"] == 4
+    assert said == ["the learning rate reaches 0 after 64 steps; what follows learns nothing"]
+
+
+def test_fewer_steps_on_resume_change_nothing(tmp_path):
+    env = s2pg.make("recall", k=2)
+    s2pg.train("ppo", env, hyper=TINY, steps=64, episodes=1, out=tmp_path)
+    before = (tmp_path / "config.json").read_bytes()
+    s2pg.train("ppo", env, hyper=TINY, steps=16, episodes=1, out=tmp_path, resume=True, say=lambda line: None)
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("given", [{"steps": 0}, {"seeds": (True,)}, {"seeds": (-1,)}, {"seeds": ()}])
+def test_seeds_and_steps_out_of_range_are_refused(given):
+    with pytest.raises(UserError):
+        resolve("ppo", s2pg.make("recall"), **given)
+
+
+def test_pathwise_without_privilege_warns(tmp_path):
+    said = []
+    experiment.train(
+        "ppo", "recall", memory="s2pg-pathwise", critic="policy", hyper=TINY, steps=16, episodes=1,
+        out=tmp_path / "run", say=said.append,
+    )  # fmt: skip
+    assert len(said) == 1 and "critic" in said[0]
