@@ -178,7 +178,7 @@ def test_actions_take_the_shape_and_type_of_the_space():
 
 def test_actions_mean_the_same_on_host_and_device():
     low, high = np.array([-2.0, 0.1, -np.inf], np.float32), np.array([2.0, 0.7, np.inf], np.float32)
-    host, device = _Actions(spaces.Box(low, high), "here"), Box(tuple(low.tolist()), tuple(high.tolist()))
+    host, device = _Actions(spaces.Box(low, high), "here"), Box(tuple(low.tolist()), tuple(high.tolist()), (3,))
     assert host.space == device
     for action in np.random.default_rng(0).normal(0, 2, (50, 3)).astype(np.float32):
         there = jnp.asarray(action)
