@@ -18,6 +18,7 @@ from s2pg.cli import main
 from s2pg.cli.listing import MEANING
 from s2pg.cli.progress import Watch
 from s2pg.envs.tasks import TASKS
+from s2pg.io.sinks import read_metrics
 from s2pg.study.methods import hyper_defaults
 from s2pg.training import Border
 
@@ -293,13 +294,15 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(monkeypatch: pytest.MonkeyPatch
         if border.step == 512:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Watch, "report", interrupted)
-    assert call(*RECALL, "--steps", "2048", "--out", "r") == 130
+    with monkeypatch.context() as patch:  # undoing all of it would undo the change of directory as well
+        patch.setattr(Watch, "report", interrupted)
+        assert call(*RECALL, "--steps", "2048", "--out", "r") == 130
     out, err = capsys.readouterr()
     assert out == "" and "Traceback" not in err
     assert err.splitlines()[-1] == "s2pg: stopped at step 512; the same command goes on with --resume"
-    monkeypatch.undo()
     assert call(*RECALL, "--steps", "2048", "--out", "r", "--resume") == 0
+    steps = [row["step"] for row in read_metrics("r/metrics.jsonl") if row["seed"] == 0]
+    assert steps == sorted(set(steps)) and 512 in steps and steps[-1] == 2048
 
 
 def test_the_package_runs_as_a_module():
