@@ -71,3 +71,14 @@ def test_without_views_nothing_is_kept_and_nothing_changes():
     rows = batch(2, 9)
     assert merge(initial({}), rows) == {}
     np.testing.assert_array_equal(normalise({}, rows)[POLICY], rows[POLICY])
+
+
+def test_a_batch_counts_by_its_weight_and_with_none_the_statistics_rest():
+    stats = merge(initial({"policy": 1}), {"policy": jnp.array([[1.0], [3.0]])})
+    rest = merge(stats, {"policy": jnp.array([[50.0]])}, 0.0)
+    for before, after in zip(stats["policy"], rest["policy"], strict=True):
+        np.testing.assert_array_equal(before, after)
+    half = merge(stats, {"policy": jnp.array([[4.0], [8.0]])}, 0.5)["policy"]  # mean (1 + 3 + 2 + 4) / 3
+    np.testing.assert_allclose(half.number, 3.0)
+    np.testing.assert_allclose(half.mean, [10 / 3], rtol=1e-6)
+    np.testing.assert_allclose(half.squares, [1 + 9 + 8 + 32 - 3 * (10 / 3) ** 2], rtol=1e-5)

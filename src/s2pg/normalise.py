@@ -44,15 +44,18 @@ def normalise(stats: Normaliser, obs: Obs) -> Obs:
     return {name: one(name, value) for name, value in obs.items()}
 
 
-def merge(stats: Normaliser, obs: Obs) -> Normaliser:
-    """Adds a batch of observations, any leading axes, by the parallel form of Welford's recursion."""
+def merge(stats: Normaliser, obs: Obs, weight: Array | float = 1.0) -> Normaliser:
+    """Adds a batch of observations, any leading axes, by the parallel form of Welford's recursion.
+
+    `weight` is what each of them counts, against 1 for those of before; with 0 the statistics rest.
+    """
 
     def one(s: Stats, value: Array) -> Stats:
         value = value.reshape(-1, value.shape[-1])
-        number = jnp.asarray(value.shape[0], s.number.dtype)
+        number = jnp.asarray(value.shape[0] * weight, s.number.dtype)
         mean = jnp.mean(value, axis=0)
-        squares = jnp.sum((value - mean[None]) ** 2, axis=0)
-        whole = s.number + number
+        squares = weight * jnp.sum((value - mean[None]) ** 2, axis=0)
+        whole = jnp.maximum(s.number + number, 1e-8)
         shift = mean - s.mean
         return Stats(
             whole, s.mean + shift * (number / whole), s.squares + squares + shift**2 * (s.number * number / whole)

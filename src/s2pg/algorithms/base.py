@@ -26,6 +26,7 @@ class TrainState(NamedTuple):
     optimiser: Any
     normaliser: Normaliser
     critic_memory: State  # h of every lane at the start of the next batch
+    updates: Array  # how many there have been
 
 
 class Algorithm(eqx.Module):

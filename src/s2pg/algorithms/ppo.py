@@ -82,7 +82,7 @@ class PPO(Algorithm):
         optimiser = tuple(each.init(network) for each, network in zip(self.optimisers, parts, strict=True))
         memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.lanes, *leaf.shape)), critic.initial())
         views = spec.views if self.normalise_obs else {}
-        return TrainState(kernel, critic, optimiser, initial(views), memory)
+        return TrainState(kernel, critic, optimiser, initial(views), memory, jnp.zeros((), jnp.int32))
 
     def update(self, state: TrainState, batch: Transition, key: PRNGKeyArray) -> tuple[TrainState, Metrics]:
         raw, batch = batch, normalised(state.normaliser, batch)
@@ -94,7 +94,10 @@ class PPO(Algorithm):
         networks, optimiser, metrics = self._epochs(state, learning, key)
         error = jnp.var(advantage) / (jnp.var(learning.target) + 1e-8)
         last_h = jax.tree.map(lambda leaf: leaf[-1], values.next_h)
-        state = TrainState(*networks, optimiser, merge(state.normaliser, raw.obs), last_h)
+        # Networks that no longer learn could not follow statistics that still move.
+        rate = jnp.clip(1.0 - state.updates / self.anneal_updates, 0.0, 1.0) if self.anneal_updates else 1.0
+        stats = merge(state.normaliser, raw.obs, rate)
+        state = TrainState(*networks, optimiser, stats, last_h, state.updates + 1)
         return state, metrics | {"explained_variance": 1.0 - error, "value": jnp.mean(values.value)}
 
     def _values(self, state: TrainState, batch: Transition) -> tuple[Values, Array]:

@@ -47,14 +47,14 @@ class REINFORCE(Algorithm):
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> TrainState:
         kernel: Any = self.build_kernel(spec, key)
         views = spec.views if self.normalise_obs else {}
-        return TrainState(kernel, (), self.optimiser.init(kernel), initial(views), ())
+        return TrainState(kernel, (), self.optimiser.init(kernel), initial(views), (), jnp.zeros((), jnp.int32))
 
     def update(self, state: TrainState, batch: Transition, key: PRNGKeyArray) -> tuple[TrainState, Metrics]:
         gradient = self.gradient(state.kernel, normalised(state.normaliser, batch))
         downhill = jax.tree.map(jnp.negative, gradient)
         kernel, optimiser = step(self.optimiser, downhill, state.optimiser, state.kernel)
         stats = merge(state.normaliser, batch.obs)
-        return TrainState(kernel, (), optimiser, stats, ()), {"actor_gradient": norm(gradient)}
+        return TrainState(kernel, (), optimiser, stats, (), state.updates + 1), {"actor_gradient": norm(gradient)}
 
     def gradient(self, kernel: Kernel, batch: Transition) -> Kernel:
         """The estimate of grad J, shaped like the kernel; only the first episode of each lane counts."""
