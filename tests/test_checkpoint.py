@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -245,3 +246,149 @@ def test_a_damaged_newest_is_named_and_the_one_before_offered(tmp_path):
     checkpoints.path(1).write_bytes(b"")
     with pytest.raises(UserError, match="no earlier one is whole"):
         checkpoints.latest(jnp.asarray(0))
+
+
+# Replay buffers
+
+
+def bulky(step):
+    """What a run hands over at a border: the checkpoint, its meta data, and a buffer."""
+    return (
+        step,
+        {"a": jnp.asarray(step)},
+        {"wall_s": 0.1 * step},
+        {"ring": jnp.arange(4.0) + step, "head": jnp.asarray(step)},
+    )
+
+
+LIKE = {"a": jnp.asarray(0)}, {"ring": jnp.zeros(4), "head": jnp.asarray(0)}
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_newest_checkpoint_alone_keeps_its_bulk(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2, 3):
+        checkpoints.save(*bulky(step))
+        assert names(tmp_path) == sorted(
+            [*(f"step-{i:012d}.npz" for i in range(1, step + 1)), f"step-{step:012d}.replay.npz"]
+        )
+    assert checkpoints.steps() == [1, 2, 3]
+    found = checkpoints.latest(*LIKE)
+    _, tree, meta, bulk = bulky(3)
+    assert found.meta == meta
+    assert_same(found.tree, tree)
+    assert_same(found.bulk, bulk)
+
+
+def test_without_bulk_there_is_no_second_file(tmp_path):
+    Checkpoints(tmp_path).save(1, LIKE[0], {})
+    assert names(tmp_path) == ["step-000000000001.npz"]
+    assert Checkpoints(tmp_path).latest(LIKE[0]).bulk is None
+
+
+KILLED = """
+import os, pathlib, signal, sys
+sys.path.insert(0, sys.argv[1])
+import test_checkpoint
+from s2pg.io.checkpoint import Checkpoints
+checkpoints, moment, calls = Checkpoints(sys.argv[2]), int(sys.argv[3]), []
+
+def deadly(function):
+    def call(*given, **named):
+        calls.append(function)
+        if len(calls) > moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*given, **named)
+    return call
+
+os.replace, pathlib.Path.unlink = deadly(os.replace), deadly(pathlib.Path.unlink)
+checkpoints.save(*test_checkpoint.bulky(2))
+"""
+
+
+# Before the buffer is in place, between it and the checkpoint, before the old buffer is deleted, and after all.
+@pytest.mark.parametrize(("moment", "left", "files"), [(0, 1, 3), (1, 1, 4), (2, 2, 4), (3, 2, 3)])
+def test_a_kill_at_any_moment_leaves_a_pair_that_belongs_together(tmp_path, moment, left, files):
+    Checkpoints(tmp_path).save(*bulky(1))
+    given = [str(Path(__file__).parent), str(tmp_path), str(moment)]
+    done = subprocess.run([sys.executable, "-c", KILLED, *given], check=False).returncode
+    assert done == (0 if moment == 3 else -9)
+    assert len(names(tmp_path)) == files
+    checkpoints = Checkpoints(tmp_path)
+    found = checkpoints.latest(*LIKE)
+    assert_same((found.tree, found.bulk), (bulky(left)[1], bulky(left)[3]))
+    checkpoints.save(*bulky(2))  # and what the killed process left is made good
+    checkpoints.save(*bulky(3))
+    assert names(tmp_path) == sorted([*(f"step-{i:012d}.npz" for i in (1, 2, 3)), "step-000000000003.replay.npz"])
+    assert_same(checkpoints.latest(*LIKE).bulk, bulky(3)[3])
+
+
+def test_an_older_checkpoint_has_no_bulk_and_says_so(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(*bulky(step))
+    whole = checkpoints.path(2).read_bytes()
+    checkpoints.path(2).write_bytes(whole[:-7])
+    with pytest.raises(
+        UserError, match=r"0002\.npz is damaged .*; no earlier one has its replay buffer, .*: start afresh"
+    ):
+        checkpoints.latest(*LIKE)
+    checkpoints.path(2).unlink()
+    with pytest.raises(UserError, match=r"^checkpoint .*0001\.npz has no replay buffer, .*: start afresh in another"):
+        checkpoints.latest(*LIKE)
+
+
+def test_damaged_bulk_is_named_and_an_earlier_pair_offered_if_there_is_one(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(*bulky(1))
+    first = checkpoints.bulk_path(1).read_bytes()
+    checkpoints.save(*bulky(2))
+    checkpoints.bulk_path(2).write_bytes(b"")
+    with pytest.raises(UserError, match=r"0002\.replay\.npz is damaged .*; no earlier one has its replay buffer"):
+        checkpoints.latest(*LIKE)
+    checkpoints.bulk_path(1).write_bytes(first)  # as a process killed before it could delete would have left it
+    with pytest.raises(
+        UserError, match=r"0002\.replay\.npz is damaged .*step 1, is whole: delete \S*0002\.npz to go on"
+    ):
+        checkpoints.latest(*LIKE)
+    checkpoints.path(2).unlink()
+    assert_same(checkpoints.latest(*LIKE).bulk, bulky(1)[3])
+
+
+def test_bulk_of_another_checkpoint_is_refused(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(*bulky(step))
+        (tmp_path / f"{step}").write_bytes(checkpoints.bulk_path(step).read_bytes())
+    checkpoints.bulk_path(2).write_bytes((tmp_path / "1").read_bytes())
+    with pytest.raises(UserError, match=r"0002\.replay\.npz does not belong to \S*0002\.npz: start afresh"):
+        checkpoints.latest(*LIKE)
+
+
+def test_large_arrays_are_not_held_twice(tmp_path):
+    """Neither while they are written, in pieces, nor while they are read: what NumPy allocates is counted."""
+    array = np.arange(2**24, dtype=np.float32)  # 64 MiB
+    like = {"a": jax.ShapeDtypeStruct(array.shape, array.dtype)}
+    for use in (lambda: save(tmp_path / "x", {"a": array}, {}), lambda: load(tmp_path / "x", like)):
+        tracemalloc.start()
+        result = use()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < array.nbytes / 2
+    assert_same(result[0], {"a": jnp.asarray(array)})
+
+
+def test_what_was_loaded_may_be_donated_and_outlives_its_file(tmp_path):
+    save(tmp_path / "x", {"a": jnp.arange(1000.0)}, {})
+    loaded, _ = load(tmp_path / "x", {"a": jnp.zeros(1000)})
+    before = (tmp_path / "x").read_bytes()
+    changed = jax.jit(lambda a: a.at[0].set(7.0), donate_argnums=0)(loaded["a"])
+    assert loaded["a"].is_deleted()
+    assert (tmp_path / "x").read_bytes() == before
+    arrays, _ = load_arrays(tmp_path / "x")
+    (tmp_path / "x").unlink()
+    arrays["a"][1] = 5.0
+    assert changed[:3].tolist() == [7, 1, 2] and arrays["a"][:3].tolist() == [0, 5, 2]

@@ -23,6 +23,7 @@ from s2pg.study.methods import hyper_defaults
 from s2pg.training import Border
 
 SMALL = ["--hyper", "lanes=32", "steps=8", "size=8", "width=8"]
+REAL = ["--task", "recall", "--set", "cue=real"]
 RECALL = [
     "train",
     "ppo",
@@ -95,6 +96,21 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["ppo", "--hyper", "learning_rate=-1"], "'learning_rate' must be above 0"),
         (["ppo", "--memory", "bptt-99999999"], "a segment is longer than the rollout"),
         (["reinforce", "--hyper", "steps=2"], "reinforce learns from whole episodes of up to 8 steps"),
+        (["td3"], "td3 needs continuous actions"),
+        (
+            ["sac", *REAL, "--memory", "bptt-9"],
+            "a segment is longer than an episode, which has 8 steps",
+        ),
+        (
+            ["sac", *REAL, "--memory", "s2pg-pathwise"],
+            "learns z' through dQ/dz' already",
+        ),
+        (
+            ["sac", *REAL, "--hyper", "batch_size=2000"],
+            "a batch of 2000 is larger than what the buffer holds",
+        ),
+        (["sac", *REAL, "--hyper", "capacity=1e12"], "GiB: make 'capacity' smaller"),
+        (["sac", *REAL, "--steps", "500"], "500 steps are all warm-up"),
         (["ppo", "--task", "gym:Pendulum-v1", "--set", "hide=2.5"], "hide must be indices"),
         (["ppo", "--task", "gym:Pendulum-v1", "--set", "max_episode_steps=5"], "is set by the option horizon"),
         (["ppo", "--task", "gym:Pendulum-v1", "--set", "hide=7"], "cannot hide entry 7"),
@@ -258,6 +274,17 @@ def test_bench_reports_medians_and_ratios(tmp_path: Path, capsys):
     assert all(row["seconds"] > 0 and row["spread"] >= 0 for row in report["rows"])
     assert call("bench", "memory", *sizes, "bptt-9") == 2
     assert "longer than the rollout" in capsys.readouterr().err
+
+
+def test_bench_of_off_policy_updates_gives_equal_parameters_and_shares_of_the_matrix_rate(capsys):
+    sizes = ["--rounds", "1", "--batch", "8", "--width", "16", "--labels", "none", "s2pg", "bptt-3-last"]
+    assert call("bench", "offpolicy", *sizes, "--json") == 0
+    rows = {row["label"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert list(rows) == ["none", "s2pg", "bptt-3-last", "s2pg, stepping", "matrices"]
+    assert abs(rows["none"]["parameters"] / rows["s2pg"]["parameters"] - 1) < 0.15
+    assert rows["matrices"]["share"] == 1.0 and all(row["share"] > 0 for row in rows.values())
+    assert call("bench", "offpolicy", *sizes) == 0
+    assert "share" in capsys.readouterr().out
 
 
 def test_the_demo_leaves_table_plot_and_film_and_can_be_repeated(tmp_path: Path, capsys):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from s2pg.distributions import Categorical, Normal, PointMass, TanhNormal
+from s2pg.distributions import Categorical, ClippedNormal, Normal, PointMass, TanhNormal
 
 MEAN, LOG_STD = np.array([0.3, -1.2]), np.array([-0.5, 0.4])
 
@@ -81,6 +81,116 @@ def test_tanh_normal_entropy_is_that_of_its_samples(log_std):
     surprise = -np.asarray(jax.vmap(distribution.log_prob_pre)(pre))
     error = surprise.std() / np.sqrt(len(surprise))
     assert abs(float(distribution.entropy()) - surprise.mean()) < 4 * error
+
+
+# Clipped normals -----------------------------------------------------------------------------------------------------
+
+CENTRES = np.array([0.3, -0.95, 0.0])
+
+
+def clipped(std: float = 0.2) -> ClippedNormal:
+    return ClippedNormal(jnp.asarray(CENTRES), std)
+
+
+def test_clipped_normal_has_the_normals_density_inside_its_bounds_and_the_tails_probability_at_them():
+    reference = scipy.stats.norm(CENTRES, 0.2)
+    with jax.enable_x64():
+        inside = np.array([-0.99, 0.4, 0.7])
+        np.testing.assert_allclose(clipped().log_prob(jnp.asarray(inside)), reference.logpdf(inside).sum(), rtol=1e-12)
+        for value in ([1.0, -1.0, 1.0], [-1.0, 1.0, -1.0]):
+            expected = np.where(np.array(value) > 0, reference.logsf(value), reference.logcdf(value)).sum()
+            np.testing.assert_allclose(clipped().log_prob(jnp.asarray(value)), expected, rtol=1e-10)
+        mixed = [1.0, 0.4, -1.0]
+        expected = reference.logsf(mixed)[0] + reference.logpdf(mixed)[1] + reference.logcdf(mixed)[2]
+        np.testing.assert_allclose(clipped().log_prob(jnp.asarray(mixed)), expected, rtol=1e-12)
+    # In float32 too, 20 standard deviations away, and with a slope that can be followed.
+    far = ClippedNormal(jnp.array([-1.0]), 0.1)
+    np.testing.assert_allclose(far.log_prob(jnp.array([1.0])), scipy.stats.norm(-1, 0.1).logsf(1.0), rtol=1e-4)
+    slope = jax.grad(lambda mean: ClippedNormal(mean, 0.1).log_prob(jnp.array([1.0])))(jnp.array([-1.0]))
+    assert np.isfinite(slope).all() and float(slope[0]) > 0
+
+
+@pytest.mark.parametrize("std", [0.05, 0.4, 2.0])
+def test_clipped_normal_has_all_probability_within_its_bounds(std):
+    with jax.enable_x64():
+        one = ClippedNormal(jnp.array([0.6]), std)
+        grid = jnp.linspace(-1, 1, 20_001)[1:-1]
+        inside = jnp.sum(jnp.exp(jax.vmap(lambda x: one.log_prob(x[None]))(grid))) * 1e-4
+        at_bounds = sum(jnp.exp(one.log_prob(jnp.array([bound]))) for bound in (-1.0, 1.0))
+        np.testing.assert_allclose(inside + at_bounds, 1.0, atol=1e-4)
+
+
+def test_clipped_normal_samples_have_the_moments_of_a_clipped_variable():
+    samples = np.asarray(draws(clipped()))
+    assert np.abs(samples).max() == 1.0
+    for column, centre in zip(samples.T, CENTRES, strict=True):
+        x = np.linspace(centre - 2, centre + 2, 40_001)
+        weight, cut = scipy.stats.norm(centre, 0.2).pdf(x) * 1e-4, np.clip(x, -1, 1)
+        mean = weight @ cut
+        std = np.sqrt(weight @ (cut - mean) ** 2)
+        assert abs(column.mean() - mean) < 4 * std / np.sqrt(len(column))
+        assert abs(column.std() / std - 1) < 0.03
+        tail = scipy.stats.norm(centre, 0.2).cdf(-1)
+        assert abs((column == -1).mean() - tail) < 4 * np.sqrt(max(tail, 1e-6) / len(column))
+    assert np.abs(np.corrcoef(samples.T) - np.eye(3)).max() < 4 / np.sqrt(len(samples))
+
+
+def test_clipped_normal_without_noise_is_its_mean():
+    certain = clipped(0.0)
+    for key in (None, jax.random.key(0)):
+        value, log_prob = certain.draw(key)
+        np.testing.assert_array_equal(value, CENTRES.astype(np.float32))
+        assert np.shape(log_prob) == () and float(log_prob) == 0
+    np.testing.assert_array_equal(clipped().mode(), CENTRES.astype(np.float32))
+    with pytest.raises(NotImplementedError):
+        clipped().entropy()
+
+
+def test_clipped_normals_pass_through_jit_and_vmap_as_one_by_one():
+    means, keys = jnp.array([[0.1, -0.2], [0.97, 0.0], [-0.99, 0.2]]), jax.random.split(jax.random.key(0), 3)
+    batch = jax.jit(jax.vmap(lambda mean: ClippedNormal(mean, 0.3)))(means)
+    got = jax.jit(jax.vmap(lambda each, key: each.draw(key)))(batch, keys)
+    one_by_one = [ClippedNormal(mean, 0.3).draw(key) for mean, key in zip(means, keys, strict=True)]
+    expected = jax.tree.map(lambda *leaves: jnp.stack(leaves), *one_by_one)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, expected)
+
+
+# Draws ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        normal(),
+        TanhNormal(normal()),
+        clipped(),
+        Categorical(jnp.array([0.1, 0.5, -1.0])),
+        PointMass(jnp.array([1.0, 2.0])),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_draw_is_a_sample_with_its_log_probability_and_without_a_key_the_mode(distribution):
+    for key, value in ((jax.random.key(3), distribution.sample(jax.random.key(3))), (None, distribution.mode())):
+        drawn, log_prob = distribution.draw(key)
+        np.testing.assert_allclose(drawn, value, rtol=1e-6)
+        assert np.shape(log_prob) == ()
+        np.testing.assert_allclose(log_prob, distribution.log_prob(value), rtol=1e-4)
+
+
+def test_a_squashed_draw_keeps_its_density_where_the_value_has_rounded_to_a_bound():
+    def draw(mean):
+        value, log_prob = TanhNormal(Normal(mean, jnp.array([0.0]))).draw(jax.random.key(0))
+        return log_prob, value
+
+    (log_prob, value), slope = jax.value_and_grad(draw, has_aux=True)(jnp.array([30.0]))
+    assert float(value[0]) == 1.0
+    noise = float(jax.random.normal(jax.random.key(0), (1,))[0])
+    exact = scipy.stats.norm.logpdf(noise) - (np.log(4) - 2 * (30 + noise))  # 1 - tanh^2 is 4 exp(-2 x) out there
+    np.testing.assert_allclose(log_prob, exact, rtol=1e-5)
+    np.testing.assert_allclose(slope, [2.0], rtol=1e-5)
+
+
+# Classes and points --------------------------------------------------------------------------------------------------
 
 
 def test_categorical_agrees_with_numbers_worked_out_by_hand():

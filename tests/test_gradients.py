@@ -21,6 +21,7 @@ from s2pg.algorithms import GPOMDP, REINFORCE
 from s2pg.algorithms.reinforce import optimal_baseline
 from s2pg.distributions import Normal
 from s2pg.envs.base import Env
+from s2pg.heads import plain_state_head
 from s2pg.kernel import Kernel, Step
 from s2pg.memory import Sampled, Unrolled
 from s2pg.rollout import collect, start
@@ -71,12 +72,12 @@ class LinearKernel(Kernel):
         return self.w * z + self.u * x
 
     def emit(self, x, eta):
-        return Step(Normal(self.k * x + self.c * eta, self.log_std[None]), self.state_head(eta))
+        return Step(Normal(self.k * x + self.c * eta, self.log_std[None]), self.state_head(eta, eta))
 
 
 def kernel_for(memory) -> LinearKernel:
     w, u, k, c, log_std = (jnp.asarray(x) for x in (0.9, 0.6, -0.4, -0.7, -0.5))
-    return LinearKernel(w, u, k, c, log_std, memory.state_head(1))
+    return LinearKernel(w, u, k, c, log_std, memory.state_head(plain_state_head)(1, 1, jax.random.key(0)))
 
 
 def expected_return(kernel: LinearKernel, seen: float):

@@ -62,3 +62,36 @@ def test_a_drawn_memory_swings_up_a_pendulum_better_than_none(tmp_path):
         scores("ppo", MaskedPendulum(), label, tmp_path / label, SEEDS) for label in ("s2pg", "none")
     )
     assert with_memory.min() > without.max()
+
+
+# Off policy: a number instead of a bit. The best constant answer, 0, earns 1 - Var[x] = 2/3.
+REAL, BEST_CONSTANT = Recall(k=8, cue="real"), 2 / 3
+OFF_POLICY = ["sac", "td3", "ddpg"]
+
+
+def deterministic(algorithm, label, out, steps=None) -> np.ndarray:
+    return scores(algorithm, REAL, label, out, SEEDS, steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", OFF_POLICY)
+def test_off_policy_a_drawn_memory_solves_recall(algorithm, tmp_path):
+    assert deterministic(algorithm, "s2pg", tmp_path / "run").min() >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["bptt-8", "bptt-8-last", "window-8", "oracle"])
+@pytest.mark.parametrize("algorithm", OFF_POLICY)
+def test_off_policy_others_solve_recall(algorithm, label, tmp_path):
+    assert deterministic(algorithm, label, tmp_path / "run", 320_000).min() >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", OFF_POLICY)
+def test_off_policy_without_memory_no_answer_beats_the_best_constant(algorithm, tmp_path):
+    assert deterministic(algorithm, "none", tmp_path / "run", 320_000).max() <= BEST_CONSTANT + 0.02
+
+
+def test_sac_learns_a_short_recall(tmp_path):
+    found = scores("sac", Recall(k=2, cue="real"), "s2pg", tmp_path / "run", [0], 160_000)
+    assert found.min() >= 0.9

@@ -13,6 +13,7 @@ from s2pg.algorithms.base import normalised
 from s2pg.algorithms.ppo import Learning, Networks
 from s2pg.critics import Critic
 from s2pg.distributions import Categorical
+from s2pg.heads import plain_state_head
 from s2pg.kernel import Kernel, Step
 from s2pg.memory import Carried, Draw, Sampled
 from s2pg.optimise import adam, step
@@ -37,8 +38,8 @@ class Stub(Kernel):
         return self.eta
 
     def emit(self, x, eta):
-        head = Sampled("pathwise").state_head(2)
-        return Step(Categorical(self.logits), head(eta))
+        head = Sampled("pathwise").state_head(plain_state_head)(2, 1, jax.random.key(0))
+        return Step(Categorical(self.logits), head(eta, eta))
 
 
 class Memoryless(Stub):

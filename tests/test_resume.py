@@ -31,6 +31,13 @@ PENDULUM = {
     "env": ("gym:Pendulum-v1", {"horizon": 50}), "hyper": HYPER | {"lanes": 2, "steps": 32}, "steps": 64 * 18,
     "seeds": [5], "episodes": 2,
 }  # fmt: skip
+# Off policy, with a buffer that has come round by the end.
+REPLAY = {"size": 4, "width": 4, "lanes": 2, "learning_starts": 40, "batch_size": 8, "capacity": 200}
+SAC = {
+    "algorithm": "sac", "env": ("recall", {"k": 3, "cue": "real"}), "hyper": REPLAY | {"steps": 4},
+    "steps": 40 + 8 * 24, "seeds": [0, 3], "episodes": 4,
+}  # fmt: skip
+HOST_SAC = SAC | {"env": PENDULUM["env"], "hyper": REPLAY | {"steps": 16}, "steps": 40 + 32 * 18, "episodes": 2}
 CHILD = """
 import json, sys
 import s2pg
@@ -40,7 +47,7 @@ compilation_cache()
 given = json.loads(sys.argv[1])
 task, options = given.pop("env")
 try:
-    s2pg.train("ppo", s2pg.make(task, **options), **given)
+    s2pg.train(given.pop("algorithm", "ppo"), s2pg.make(task, **options), **given)
 except Interrupted:
     sys.exit(7)
 """
@@ -49,7 +56,7 @@ except Interrupted:
 def train(out, setting, **changes):
     given = setting | changes
     task, options = given.pop("env")
-    return s2pg.train("ppo", s2pg.make(task, **options), out=out, **given)
+    return s2pg.train(given.pop("algorithm", "ppo"), s2pg.make(task, **options), out=out, **given)
 
 
 def child(out, setting, **changes):
@@ -72,7 +79,7 @@ def stopped(out, setting, rows, delay, how=signal.SIGKILL):
 
 
 def assert_same(a, b):
-    """Metrics but for time, every byte of the policies, every bit of the last checkpoint."""
+    """Metrics but for time, every byte of the policies, every bit of the last checkpoint and its replay buffer."""
     timeless = [
         [{name: value for name, value in row.items() if name not in ("wall_s", "steps_per_s")} for row in run.metrics]
         for run in (a, b)
@@ -82,15 +89,21 @@ def assert_same(a, b):
         files = [training.policy_file(run.path, seed).read_bytes() for run in (a, b)]
         assert files[0] == files[1]
     folders = [Checkpoints(run.path / training.CHECKPOINTS) for run in (a, b)]
-    assert folders[0].steps() == folders[1].steps()
-    (left, meta), (right, other) = (load_arrays(folder.path(folder.steps()[-1])) for folder in folders)
-    assert meta["chunks"] == other["chunks"] and left.keys() == right.keys()
+    steps = folders[0].steps()
+    assert steps == folders[1].steps()
+    buffers = [[step for step in steps if folder.bulk_path(step).exists()] for folder in folders]
+    assert buffers[0] == buffers[1] == ([steps[-1]] if a.experiment.algorithm == "sac" else [])
+    assert_same_arrays(*(folder.path(steps[-1]) for folder in folders))
+    if buffers[0]:
+        assert_same_arrays(*(folder.bulk_path(steps[-1]) for folder in folders))
+
+
+def assert_same_arrays(one, other):
+    (left, meta), (right, others) = load_arrays(one), load_arrays(other)
+    assert meta["chunks"] == others["chunks"] and left.keys() == right.keys()
     for name, array in left.items():
-        assert (array.dtype, array.shape, array.tobytes()) == (
-            right[name].dtype,
-            right[name].shape,
-            right[name].tobytes(),
-        )
+        found = right[name]
+        assert (array.dtype, array.shape, array.tobytes()) == (found.dtype, found.shape, found.tobytes())
 
 
 @pytest.fixture(scope="module")
@@ -116,17 +129,30 @@ def test_a_stopped_run_resumes_bit_for_bit_on_the_device(whole, tmp_path, how, c
     assert walls == sorted(walls)  # time goes on too
 
 
-def test_a_killed_run_resumes_bit_for_bit_on_the_host(tmp_path):
+@pytest.mark.parametrize("setting", [PENDULUM, SAC, HOST_SAC], ids=["ppo-host", "sac-device", "sac-host"])
+def test_a_killed_run_resumes_bit_for_bit(tmp_path, setting):
     lines = []
-    run = train(tmp_path / "whole", PENDULUM)
-    assert stopped(tmp_path / "run", PENDULUM, rows=5, delay=random.Random(2).uniform(0.0, 0.2)) == -9
-    assert_same(train(tmp_path / "run", PENDULUM, resume=True, say=lines.append), run)
+    run = train(tmp_path / "whole", setting)
+    assert stopped(tmp_path / "run", setting, rows=5, delay=random.Random(2).uniform(0.0, 0.2)) == -9
+    assert_same(train(tmp_path / "run", setting, resume=True, say=lines.append), run)
     assert not lines
+
+
+def test_a_run_whose_buffer_is_gone_says_so(tmp_path):
+    train(tmp_path / "run", SAC, steps=40 + 8 * 2)
+    files = Checkpoints(tmp_path / "run" / training.CHECKPOINTS)
+    files.path(files.steps()[-1]).unlink()
+    with pytest.raises(
+        UserError, match=r"0048\.npz has no replay buffer, which only the newest one keeps: start afresh"
+    ):
+        train(tmp_path / "run", SAC, resume=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("setting", "spacing", "longest"), [(RECALL, 8, 0.06), (PENDULUM, 3, 0.3)], ids=["recall", "gym:Pendulum-v1"]
+    ("setting", "spacing", "longest"),
+    [(RECALL, 8, 0.06), (PENDULUM, 3, 0.3), (SAC, 8, 0.1), (HOST_SAC, 6, 0.3)],
+    ids=["recall", "gym:Pendulum-v1", "sac-recall", "sac-gym:Pendulum-v1"],
 )
 def test_a_run_killed_at_five_random_moments_equals_an_undisturbed_one(tmp_path, setting, spacing, longest):
     draw = random.Random(3)

@@ -18,9 +18,10 @@ from s2pg.io.sinks import read_metrics
 from s2pg.loops import DeviceLoop
 from s2pg.rollout import collect, start
 from s2pg.study import methods, presets
-from s2pg.types import CRITIC, POLICY, Discrete
+from s2pg.types import CRITIC, POLICY, Box, Discrete
 
-TINY = {"lanes": 2, "steps": 8, "size": 4, "width": 4, "epochs": 1, "minibatches": 2}
+TINY = {"lanes": 2, "steps": 8, "size": 4, "width": 4}
+OFF_POLICY = {"learning_starts": 20, "batch_size": 4, "capacity": 80}
 
 
 class Probe(Env):
@@ -29,10 +30,11 @@ class Probe(Env):
     traces: ClassVar[list[int]] = []
     horizon: int = eqx.field(static=True, default=100)
     poison: int = eqx.field(static=True, default=1000)
+    continuous: bool = eqx.field(static=True, default=False)
 
     @property
     def action(self):
-        return Discrete(2)
+        return Box((-1.0,), (1.0,)) if self.continuous else Discrete(2)
 
     def begin(self, key):
         return jax.random.uniform(key)
@@ -48,13 +50,14 @@ class Probe(Env):
 
 def build(env, memory="s2pg", algorithm="ppo", **hyper):
     label = methods.parse(memory)
-    full = presets.resolve(algorithm, "probe", label, env.spec, TINY | hyper, 64)
+    more = {"epochs": 1, "minibatches": 2} if algorithm == "ppo" else {}
+    full = presets.resolve(algorithm, "probe", label, env.spec, TINY | more | hyper, 64)
     return methods.build(algorithm, env.spec, label, label.default_kernel, POLICY, full)
 
 
 def train(env, out, chunks, seeds=(4, 7), chunk=2, report=lambda border: None, **hyper):
-    steps = chunks * chunk * TINY["lanes"] * TINY["steps"]
     algorithm = build(env, **hyper)
+    steps = (algorithm.warmup + chunks * chunk * algorithm.steps) * algorithm.lanes
     return training.train(algorithm, env, seeds=seeds, steps=steps, out=out, chunk=chunk, episodes=2, report=report)
 
 
@@ -74,17 +77,21 @@ class Compilations(logging.Handler):
 def compilations():
     logger, handler = logging.getLogger("jax"), Compilations()
     logger.addHandler(handler)
-    with jax.log_compiles():
-        yield handler.seen
+    jax.config.update("jax_log_compiles", True)  # in all threads, as `jax.log_compiles` would not
+    yield handler.seen
+    jax.config.update("jax_log_compiles", False)
     logger.removeHandler(handler)
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
 @pytest.mark.parametrize("task", ["device", "host"])
-def test_everything_is_compiled_by_the_first_border(task, tmp_path, compilations):
-    env = Probe() if task == "device" else s2pg.make("gym:Pendulum-v1", horizon=20)
-    counts = []
-    train(env, tmp_path, 4, report=lambda border: counts.append((border.step, len(compilations), len(Probe.traces))))
-    assert [step for step, *_ in counts] == [0, 32, 64, 96, 128]
+def test_everything_is_compiled_by_the_first_border(task, algorithm, tmp_path, compilations):
+    env = Probe(continuous=algorithm == "sac") if task == "device" else s2pg.make("gym:Pendulum-v1", horizon=20)
+    counts, hyper = [], OFF_POLICY if algorithm == "sac" else {}
+    report = lambda border: counts.append((border.step, len(compilations), len(Probe.traces)))  # noqa: E731
+    train(env, tmp_path, 4, report=report, algorithm=algorithm, **hyper)
+    warm = hyper.get("learning_starts", 0)
+    assert [step for step, *_ in counts] == [0, *(warm + 32 * i for i in range(1, 5))]
     _, compiled, traced = counts[1]
     assert compiled > counts[0][1]
     assert [after for _, *after in counts[2:]] == [[compiled, traced]] * 3, compilations[compiled:]
@@ -131,7 +138,8 @@ def test_a_number_that_is_not_finite_stops_the_run_and_the_last_good_checkpoint_
     with pytest.raises(Diverged, match=r"^\w+ is not finite at update 5 in seed 4$"):
         train(env, tmp_path, 5)
     assert [row["step"] for row in read_metrics(tmp_path / training.METRICS)] == [32, 32, 64, 64]
-    loop, meta = Checkpoints(tmp_path / training.CHECKPOINTS).latest(DeviceLoop(build(env), env, (4, 7), 2, 2).init())
+    found = Checkpoints(tmp_path / training.CHECKPOINTS).latest(DeviceLoop(build(env), env, (4, 7), 2, 2).init())
+    loop, meta, _ = found
     assert meta["chunks"] == 2 and (loop.update == 4).all()
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((loop.train.kernel, loop.train.critic)))
 

@@ -33,3 +33,14 @@ class Actor(eqx.Module):
     def fresh(self, first: Array, z: State) -> State:
         """The one place where an internal state is reset: z_0 where an episode begins."""
         return jax.tree.map(lambda start, kept: jnp.where(first, start, kept), self.initial(), z)
+
+
+class Wanderer(Actor):
+    """Acts at random, uniformly within bounds; its internal state goes on as the policy's does."""
+
+    def __call__(self, obs: Obs, z: State, key: PRNGKeyArray) -> tuple[Decision, State, Decision]:
+        key, own_key = jax.random.split(key)
+        decision, next_z, log_prob = super().__call__(obs, z, key)
+        # z' may stay: it is independent of a given (o, z).
+        action = jax.random.uniform(own_key, decision.action.shape, decision.action.dtype, -1.0, 1.0)
+        return decision._replace(action=action), next_z, log_prob

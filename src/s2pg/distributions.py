@@ -29,6 +29,11 @@ class Distribution(eqx.Module):
     @abstractmethod
     def mode(self) -> PyTree: ...
 
+    def draw(self, key: PRNGKeyArray | None) -> tuple[PyTree, Array]:
+        """A value and its log-probability; without a key, the mode."""
+        value = self.mode() if key is None else self.sample(key)
+        return value, self.log_prob(value)
+
 
 class Normal(Distribution):
     """Diagonal normal N(mean, diag(exp(log_std))^2)."""
@@ -57,7 +62,7 @@ def log_det_tanh(pre: Array) -> Array:
 
 
 class TanhNormal(Distribution):
-    """tanh of a diagonal normal. Values are kept *before* the tanh, so that no density is lost at saturation."""
+    """tanh of a diagonal normal. `draw` takes the density from before the tanh: none is lost at saturation."""
 
     pre: Normal
 
@@ -70,6 +75,10 @@ class TanhNormal(Distribution):
 
     def sample(self, key: PRNGKeyArray) -> Array:
         return jnp.tanh(self.sample_pre(key))
+
+    def draw(self, key: PRNGKeyArray | None) -> tuple[Array, Array]:
+        pre = self.pre.mode() if key is None else self.sample_pre(key)
+        return jnp.tanh(pre), self.log_prob_pre(pre)
 
     def log_prob(self, value: Array) -> Array:
         """Density of a value in [-1, 1]; at the bounds, that of the nearest number inside them."""
@@ -90,6 +99,32 @@ class TanhNormal(Distribution):
     def mode(self) -> Array:
         """tanh of the normal's mode: the deterministic action (the density's own maximum may lie at a bound)."""
         return jnp.tanh(self.pre.mode())
+
+
+class ClippedNormal(Distribution):
+    """A value with exploration noise, clipped to [-1, 1]: what a deterministic policy acts with (TD3, DDPG)."""
+
+    mean: Float[Array, " size"]
+    std: float = eqx.field(static=True)
+
+    def sample(self, key: PRNGKeyArray) -> Array:
+        noise = jax.random.normal(key, self.mean.shape, self.mean.dtype)
+        return jnp.clip(self.mean + self.std * noise, -1.0, 1.0)
+
+    def log_prob(self, value: Array) -> Array:
+        """Density inside the bounds, probability at them. Without noise there is none: 0."""
+        if self.std == 0.0:
+            return jnp.zeros(())
+        standard = (value - self.mean) / self.std
+        inside = -0.5 * standard**2 - math.log(self.std) - HALF_LOG_2PI
+        outside = jax.scipy.stats.norm.logcdf(-jnp.abs(standard))
+        return jnp.sum(jnp.where(jnp.abs(value) >= 1.0, outside, inside))
+
+    def entropy(self) -> Array:
+        raise NotImplementedError("a deterministic policy has no entropy to speak of")
+
+    def mode(self) -> Array:
+        return self.mean
 
 
 class Categorical(Distribution):

@@ -1,4 +1,4 @@
-"""Running mean and variance of every view; frozen while a batch is collected and learned from, merged after."""
+"""Running mean and variance of every view; frozen while a batch is collected, and merged between updates."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array
@@ -14,10 +15,19 @@ class Stepped(NamedTuple):
     state: Any
 
 
-def adam(rate: float, max_norm: float, anneal_steps: int = 0, eps: float = 1e-5) -> optax.GradientTransformation:
-    """Adam with clipped gradients; with `anneal_steps` its rate falls linearly to 0 over so many."""
+def adam(
+    rate: float, max_norm: float, anneal_steps: int = 0, eps: float = 1e-5, rest: int = 0
+) -> optax.GradientTransformation:
+    """Adam with clipped gradients; a `max_norm` of 0 clips nothing.
+
+    With `anneal_steps` its rate falls linearly to 0 over so many; it is 0 for the first `rest` steps.
+    """
     schedule: Any = optax.linear_schedule(rate, 0.0, anneal_steps) if anneal_steps else rate
-    return optax.chain(optax.clip_by_global_norm(max_norm), optax.adam(schedule, eps=eps))
+    if rest:
+        assert not anneal_steps, "a rate that rests at first does not anneal"
+        schedule = optax.join_schedules([optax.constant_schedule(0.0), optax.constant_schedule(rate)], [rest])
+    clip = optax.clip_by_global_norm(max_norm) if max_norm else optax.identity()
+    return optax.chain(clip, optax.adam(schedule, eps=eps))
 
 
 def step(optimiser: optax.GradientTransformation, gradient: Any, state: Any, network: Any) -> Stepped:
@@ -29,3 +39,8 @@ def step(optimiser: optax.GradientTransformation, gradient: Any, state: Any, net
 def norm(tree: Any) -> Array:
     """The Euclidean norm over all leaves."""
     return jnp.asarray(optax.tree.norm(tree))
+
+
+def follow(target: Any, network: Any, rate: float) -> Any:
+    """Polyak's average: (1 - rate) target + rate network."""
+    return jax.tree.map(lambda old, new: old + rate * (new - old), target, network)

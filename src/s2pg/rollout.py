@@ -18,7 +18,7 @@ class Carry(NamedTuple):
     env_state: Any
     timestep: Timestep
     z: State
-    score: Array  # undiscounted return of the open episode; NaN for one that was cut short by staggering
+    score: Any  # undiscounted return of the open episode; NaN for one that was cut short by staggering
 
 
 def initial_state(actor: Actor, lanes: int) -> State:

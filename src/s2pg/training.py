@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import os
 import signal
 import threading
 import time
@@ -12,8 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from s2pg.algorithms.base import Algorithm
 from s2pg.envs.base import Env
@@ -23,6 +26,7 @@ from s2pg.io.atomic import sweep
 from s2pg.io.checkpoint import Checkpoints
 from s2pg.io.sinks import MetricsFile, Row, TensorBoard
 from s2pg.loops import DeviceLoop, HostLoop, Loop, Looper
+from s2pg.types import Spec
 
 CONFIG, METRICS, CHECKPOINTS, POLICIES, EVENTS = "config.json", "metrics.jsonl", "checkpoints", "policies", "events"
 
@@ -39,9 +43,45 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C: the run has been checkpointed and can be resumed."""
 
 
+def learning_steps(algorithm: Algorithm, steps: int) -> int:
+    """What is left of a run of `steps` after the warm-up."""
+    return steps - algorithm.warmup * algorithm.lanes
+
+
 def updates_per_chunk(algorithm: Algorithm, steps: int, borders: int = 50) -> int:
     """So many updates between two borders that a run of `steps` has about 50 of them."""
-    return max(1, round(steps / (algorithm.lanes * algorithm.steps * borders)))
+    return max(1, round(learning_steps(algorithm, steps) / (algorithm.lanes * algorithm.steps * borders)))
+
+
+ROOM = 0.8  # the share of memory that replay buffers may take
+
+
+def check(algorithm: Algorithm, spec: Spec, seeds: Sequence[int], steps: int) -> None:
+    """Refuses a run that would end before it learns, or that would not fit, before anything is built."""
+    if learning_steps(algorithm, steps) <= 0:
+        raise UserError(f"{steps:,} steps are all warm-up (learning_starts): train for more")
+    if algorithm.off_policy:
+        check_room(len(seeds) * replay_bytes(algorithm, spec), len(seeds), int(ROOM * device_memory()))
+
+
+def check_room(needed: int, seeds: int, there: int) -> None:
+    if needed > there:
+        of, needs, has = f"{seeds} seed{'s' * (seeds > 1)}", f"{needed / 2**30:,.1f} GiB", f"{there / 2**30:,.1f} GiB"
+        raise UserError(
+            f"the replay buffer of {of} would take {needs}, and there is room for {has}: make 'capacity' smaller"
+        )
+
+
+def replay_bytes(algorithm: Algorithm, spec: Spec) -> int:
+    """What the replay buffer of one seed takes; nothing is allocated to find out."""
+    state = eqx.filter_eval_shape(lambda key: algorithm.init(spec, key=key), jax.random.key(0))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.replay))
+
+
+def device_memory() -> int:
+    """Bytes that the device has, or the host where a device does not say."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return stats.get("bytes_limit", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def policy_file(out: Path, seed: int) -> Path:
@@ -64,39 +104,51 @@ def train(
 ) -> Path:
     """Trains all seeds side by side for `steps` environment steps each; returns the run folder.
 
-    `steps` is rounded up to whole chunks. With `resume`, goes on from the newest checkpoint, if there is one.
+    `steps`, the warm-up included, is rounded up to whole chunks. With `resume`, goes on from the newest checkpoint, if
+    there is one.
     """
+    check(algorithm, env.spec, seeds, steps)
     (out / POLICIES).mkdir(parents=True, exist_ok=True)
     for folder in (out, out / POLICIES):
         sweep(folder)
     chunk = chunk or updates_per_chunk(algorithm, steps)
     per_chunk = chunk * algorithm.lanes * algorithm.steps
-    chunks = -(-steps // per_chunk)
+    chunks = -(-learning_steps(algorithm, steps) // per_chunk)
+    at = lambda number: algorithm.warmup * algorithm.lanes + number * per_chunk  # noqa: E731
     files = Checkpoints(out / CHECKPOINTS, keep)
     done, wall, size = 0, 0.0, 0
     with contextlib.ExitStack() as opened:
         kind = DeviceLoop if isinstance(env, Env) else HostLoop
         looper: Looper = kind(algorithm, env, seeds, chunk, episodes)
         opened.callback(looper.close)
-        loop = looper.init()
-        if resume and (found := files.latest(looper.pack(loop))):
-            packed, meta = found
-            loop, exact = looper.unpack(packed)
-            done, wall, size = meta["chunks"], meta["wall_s"], meta["metrics_bytes"]
+        found = None
+        if resume:
+            like, replay = _split(looper.shapes())
+            found = files.latest(looper.pack(like), replay)
+        if found:
+            loop, exact = looper.unpack(found.tree)
+            loop = _with_replay(loop, () if found.bulk is None else found.bulk)
+            done, wall, size = found.meta["chunks"], found.meta["wall_s"], found.meta["metrics_bytes"]
             _save_policies(out, loop, seeds)  # a run killed just after its checkpoint has older ones
             if not exact:
                 say("the environment is not deterministic: its open episodes could not be replayed exactly")
+        else:
+            loop = looper.init()
         metrics = opened.enter_context(contextlib.closing(MetricsFile(out / METRICS)))
         metrics.truncate(size)
         if done >= chunks:
-            say(f"{out} has {done * per_chunk:,} steps already: nothing to do")
+            say(f"{out} has {at(done):,} steps already: nothing to do")
             return out
         # Rows after the checkpoint are written again: hide those that an earlier process left.
-        purge_step = done * per_chunk + 1 if resume else None
+        purge_step = at(done) + 1 if resume else None
         board = opened.enter_context(contextlib.closing(TensorBoard(out / EVENTS, purge_step)))
         stop = opened.enter_context(_Stop(say))
-        report(Border(done * per_chunk, chunks * per_chunk, []))
-        looper.prepare(loop)
+        report(Border(at(done) if found else 0, at(chunks), []))
+        looper.prepare(loop, fresh=not found)
+        if not found:
+            began = time.perf_counter()
+            loop = jax.block_until_ready(looper.warm_up(loop))
+            wall = time.perf_counter() - began if algorithm.warmup else 0.0
         for number in range(done, chunks):
             began = time.perf_counter()
             loop, measured = looper.advance(loop)
@@ -104,16 +156,27 @@ def train(
             wall += seconds
             _check_finite(measured, seeds, number * chunk)
             speed = {"wall_s": wall, "steps_per_s": len(seeds) * per_chunk / seconds}
-            rows = _rows(measured | looper.evaluate(loop), seeds, (number + 1) * per_chunk, speed)
+            rows = _rows(measured | looper.evaluate(loop), seeds, at(number + 1), speed)
             metrics.write(rows)
             board.write(rows)
             meta = {"chunks": number + 1, "wall_s": wall, "metrics_bytes": metrics.size()}
-            files.save((number + 1) * per_chunk, looper.pack(loop), meta)
+            kept, replay = _split(loop)
+            files.save(at(number + 1), looper.pack(kept), meta, replay)
             _save_policies(out, loop, seeds)
-            report(Border((number + 1) * per_chunk, chunks * per_chunk, rows))
+            report(Border(at(number + 1), at(chunks), rows))
             if stop.asked:
                 raise Interrupted
     return out
+
+
+def _with_replay(loop: Loop, replay: PyTree) -> Loop:
+    return loop._replace(train=loop.train._replace(replay=replay))
+
+
+def _split(loop: Loop) -> tuple[Loop, PyTree]:
+    """A loop without its replay buffer, and that, None where there is none."""
+    replay = loop.train.replay
+    return _with_replay(loop, ()), replay if jax.tree.leaves(replay) else None
 
 
 def _check_finite(measured: dict[str, np.ndarray], seeds: Sequence[int], before: int) -> None:

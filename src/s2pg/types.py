@@ -32,6 +32,11 @@ def total(decision: Decision) -> Array:
     return sum(jax.tree.leaves(decision), start=jnp.zeros(()))
 
 
+def weighted(weights: Decision, decision: Decision) -> Array:
+    """The sum over the halves there are, each times its weight: alpha^a log pi(a | x) + alpha^z log pi(z' | x)."""
+    return total(jax.tree.map(jnp.multiply, weights, decision))
+
+
 class Timestep(NamedTuple):
     """What an environment returns: `obs` after an autoreset, `last_obs` before it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -11,11 +12,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from s2pg.actor import Actor
-from s2pg.critics import CriticBuilder
-from s2pg.kernel import Heads, Kernel, KernelBuilder, plain_action_head
+from s2pg.heads import Heads, plain_action_head, plain_state_head
+from s2pg.kernel import Kernel, KernelBuilder
 from s2pg.memory import Memory, Sample
 from s2pg.normalise import Normaliser, normalise
-from s2pg.types import Spec, State, Transition, read, total
+from s2pg.types import Decision, Spec, State, Transition, read, total
 
 Metrics = dict[str, Array]
 
@@ -27,14 +28,17 @@ class TrainState(NamedTuple):
     normaliser: Normaliser
     critic_memory: State  # h of every lane at the start of the next batch
     updates: Array  # how many there have been
+    target: Any = ()  # slow copies of networks, where an algorithm bootstraps from such
+    temperature: Decision = Decision((), ())  # log alpha, one for each half of a decision
+    replay: Any = ()  # stored experience, where an algorithm learns from such
 
 
 class Algorithm(eqx.Module):
-    """An on-policy algorithm over decisions; every subclass is one file."""
+    """An algorithm over decisions; every subclass is one file."""
 
     memory: Memory
     kernel: KernelBuilder = eqx.field(static=True)
-    critic: CriticBuilder = eqx.field(static=True)
+    critic: Any = eqx.field(static=True)  # a builder: CriticBuilder of V on policy, ActionValueBuilder of Q off policy
     reads: tuple[str, ...] = eqx.field(static=True)  # the views the actor reads
     lanes: int = eqx.field(static=True)  # environments side by side
     steps: int = eqx.field(static=True)  # steps of each per update
@@ -46,6 +50,8 @@ class Algorithm(eqx.Module):
     whole_episodes: ClassVar[bool] = False
     # Without a critic nothing carries the pathwise half of a decision's gradient.
     has_critic: ClassVar[bool] = True
+    # Learns from stored experience: on the host it may act one update behind, so that stepping and learning overlap.
+    off_policy: ClassVar[bool] = False
 
     @abstractmethod
     def init(self, spec: Spec, *, key: PRNGKeyArray) -> TrainState: ...
@@ -57,9 +63,25 @@ class Algorithm(eqx.Module):
     def actor(self, state: TrainState, explore: bool = True) -> Actor:
         return Actor(state.kernel, state.normaliser, self.memory, self.reads, explore)
 
+    @property
+    def warmup(self) -> int:
+        """Steps of each lane that are stored before the first update."""
+        return 0
+
+    def warmup_actor(self, state: TrainState) -> Actor:
+        """Who acts in the warm-up."""
+        return self.actor(state)
+
+    def remember(self, state: TrainState, batch: Transition) -> TrainState:
+        """Stores a batch [T, N] without learning from it."""
+        return state
+
+    def heads(self, spec: Spec) -> Heads:
+        """The output heads this algorithm gives its kernels."""
+        return Heads(plain_action_head(spec.action, self.action_log_std), self.memory.state_head(plain_state_head))
+
     def build_kernel(self, spec: Spec, key: PRNGKeyArray) -> Kernel:
-        heads = Heads(plain_action_head(spec.action, self.action_log_std), self.memory.state_head)
-        return self.kernel(sum(spec.views[name] for name in self.reads), heads, key)
+        return self.kernel(sum(spec.views[name] for name in self.reads), self.heads(spec), key)
 
     def sample(self, batch: Transition, valid: Array) -> Sample:
         """What the memory rule needs of a piece of experience, observations already normalised."""
@@ -79,3 +101,10 @@ def normalised(normaliser: Normaliser, batch: Transition) -> Transition:
     """A batch [T, N] as the networks see it."""
     every = jax.vmap(jax.vmap(normalise, in_axes=(None, 0)), in_axes=(None, 0))
     return batch._replace(obs=every(normaliser, batch.obs), next_obs=every(normaliser, batch.next_obs))
+
+
+def over(function: Callable[[State], Array], shape: tuple[int, ...]) -> Callable[[State], Array]:
+    """`function` under vmap over axes that a state without leaves cannot show."""
+    for size in reversed(shape):
+        function = jax.vmap(function, axis_size=size)
+    return function

@@ -11,7 +11,6 @@ for every other rule the line is a constant and costs nothing after compilation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.algorithms.base import Algorithm, Metrics, TrainState, normalised
+from s2pg.algorithms.base import Algorithm, Metrics, TrainState, normalised, over
 from s2pg.critics import Critic, Values, unroll
 from s2pg.kernel import Kernel
 from s2pg.memory import restarts
@@ -102,7 +101,7 @@ class PPO(Algorithm):
 
     def _values(self, state: TrainState, batch: Transition) -> tuple[Values, Array]:
         """V(s, z) and V(s', z') of a batch [T, N]; s' and z' are those before a reset."""
-        features = _features(state.kernel, batch.reward.shape)
+        features = over(state.kernel.features, batch.reward.shape)
         # Within a batch only an episode's start restarts a recurrent critic; its stored memory is then the initial one.
         fresh = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (*batch.reward.shape, *leaf.shape)), state.critic.initial()
@@ -159,7 +158,7 @@ class PPO(Algorithm):
         clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
         surrogate = mean(jnp.minimum(ratio * piece.advantage, clipped * piece.advantage))
 
-        features = _features(kernel, row.reward.shape)
+        features = over(kernel.features, row.reward.shape)
         head = jax.tree.map(lambda leaf: leaf[:, 0], piece.h)
         restart = jax.vmap(restarts)(row.first, valid)
         values = jax.vmap(unroll, in_axes=(None, 0, 0, 0, 0, 0))(
@@ -185,11 +184,3 @@ class PPO(Algorithm):
             "drift": drift,
         }
         return loss, metrics
-
-
-def _features(kernel: Kernel, shape: tuple[int, ...]) -> Callable[[State], Array]:
-    """`kernel.features` under vmap over axes that a state without leaves cannot show."""
-    mapped: Callable[[State], Array] = kernel.features
-    for size in reversed(shape):
-        mapped = jax.vmap(mapped, axis_size=size)
-    return mapped

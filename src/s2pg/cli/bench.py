@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -20,16 +21,20 @@ class Bench:
     """Measure speed on this machine: all labels in one alternating run.
 
     Benchmarks:
-      memory  the time of one PPO update over the same transitions under each memory rule
+      memory     one PPO update over the same transitions under each memory rule
+      offpolicy  one SAC update with the authors' network sizes under each memory rule, the same with an
+                 environment step for each, and the machine's rate for matrices; `none` has as many
+                 parameters as s2pg
 
-    Example:
+    Examples:
       s2pg bench memory --json > memory.json
+      s2pg bench offpolicy
     """
 
     computes: ClassVar[bool] = True
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
-    """which benchmark: memory"""
+    """which benchmark: memory or offpolicy"""
     settings: OmitArgPrefixes[bench.Settings] = field(default_factory=bench.Settings)
     json: bool = False
     """print JSON on stdout instead of a table"""
@@ -47,17 +52,28 @@ class Bench:
         if self.json:
             print(json.dumps(report, indent=2))
         else:
-            size = f"{self.settings.lanes} lanes x {self.settings.steps} steps, {self.settings.rounds} rounds"
             machine = f"{report['hardware']['device']}, {report['hardware']['cores']} cores"
-            Console().print(f"{self.name}: {size}, on {machine}", _table(report))
+            Console().print(f"{self.name}: {self.settings.rounds} rounds on {machine}", _table(report))
         return 0
 
 
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "seconds": ("ms", lambda x: f"{1e3 * x:.2f}"),
+    "spread": ("spread (IQR)", lambda x: f"{1e3 * x:.2f}"),
+    "ratio": ("ratio", lambda x: f"{x:.2f}"),
+    "parameters": ("parameters", lambda x: f"{x:,}"),
+    "gflop": ("GFLOP", lambda x: f"{x:.2f}"),
+    "gflop_per_s": ("GFLOP/s", lambda x: f"{x:.1f}"),
+    "share": ("share of matrices", lambda x: f"{x:.0%}"),
+}
+
+
 def _table(report: dict[str, Any]) -> Table:
-    shown = Table()
-    shown.add_column("label")
-    for name in ("ms", "spread (IQR)", "ratio"):
-        shown.add_column(name, justify="right")
+    """The columns that any row has."""
+    shown = Table("label")
+    names = [name for name in COLUMNS if any(name in row for row in report["rows"])]
+    for name in names:
+        shown.add_column(COLUMNS[name][0], justify="right")
     for row in report["rows"]:
-        shown.add_row(row["label"], f"{1e3 * row['seconds']:.2f}", f"{1e3 * row['spread']:.2f}", f"{row['ratio']:.2f}")
+        shown.add_row(row["label"], *(COLUMNS[name][1](row[name]) if name in row else "" for name in names))
     return shown

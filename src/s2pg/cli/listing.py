@@ -47,7 +47,7 @@ MEANING = {
     "clip": "how far the importance ratio may leave 1",
     "entropy_action": "weight of the action's entropy",
     "entropy_state": "weight of the internal state's entropy",
-    "max_grad_norm": "longer gradients are scaled down to this",
+    "max_grad_norm": "longer gradients are scaled down to this; 0: never",
     "kl_stop": "an update ends beyond this divergence; 0: never",
     "pathwise_weight": "weight of dV/dz' under s2pg-pathwise",
     "drift_cost": "keeps z' near its old mean under s2pg-pathwise",
@@ -56,6 +56,37 @@ MEANING = {
     "width": "units of the other layers",
     "state_log_std": "log standard deviation of z' under s2pg and s2pg-pathwise (there fixed)",
     "critic_state": "let the plain critic of bptt and window read z",
+    "encoder_width": "units of the layer before a recurrent cell; 0: the same as width",
+    "batch_size": "samples of a gradient step: transitions, or segments under bptt",
+    "capacity": "rows of the replay buffer, all lanes together",
+    "learning_starts": "environment steps stored before the first update",
+    "uniform_warmup": "act uniformly at random until then, instead of with the policy",
+    "gradient_steps": "per update, for which each lane makes `steps` steps",
+    "critic_first": "gradient steps before the actor begins to learn",
+    "target_rate": "tau: how fast slow copies of networks follow",
+    "reward_scale": "rewards are multiplied with this before they are learnt from",
+    "critics": "how many; targets take the least of their values",
+    "actor_value": "which value the actor maximises: min, mean or first of the critics",
+    "alpha_action": "temperature of the action's entropy at the start",
+    "alpha_state": "temperature of the entropy of z' at the start, under s2pg",
+    "alpha_learning_rate": "of the action's temperature",
+    "alpha_state_learning_rate": "of the state's temperature",
+    "entropy_per_action": "target entropy of each dimension of an action",
+    "entropy_per_state": "target entropy of each dimension of z'",
+    "target_state_entropy": "count the entropy of z' as a reward (the paper does, the authors' code does not)",
+    "log_alpha_loss": "temperatures descend on log alpha (the authors' code) or on alpha (the paper)",
+    "policy_delay": "gradient steps of the critic for one of the actor",
+    "smoothing_action": "noise on the actions of targets ...",
+    "smoothing_action_clip": "... and how far it may go",
+    "smoothing_state": "noise on z' of targets ...",
+    "smoothing_state_clip": "... and how far it may go",
+    "refresh": "tau_z: how far a replayed z' moves to a new draw; 0: stored states stay as they were",
+    "refresh_noise": "draw it with its noise, instead of taking the mode",
+    "refresh_first": "the critic learns from the new z' at once, instead of from the stored one",
+    "burn_in": "steps before each replayed segment of bptt that bring z up to date without a gradient",
+    "zero_head": "begin replayed segments of bptt with the initial state, instead of the stored one",
+    "refresh_heads": "how far states stored under bptt move to their recomputed values; 0: not at all",
+    "q_network": "of s2pg: plain, or branched with an encoder of its own for (z, z'), as in the authors' code",
 }
 
 
@@ -136,6 +167,8 @@ def _one(name: str) -> Iterable[Group]:
         defaults = known | {"steps": "the task's horizon"} | presets.ALGORITHM.get(name, {})
         rows = [(each, defaults[each], MEANING.get(each, "")) for each in known]
         yield _table(f"{name}: {_algorithms()[name]}", ("hyper-parameter (--hyper)", "default", "what it is"), rows)
+        if presets.ALGORITHM.get(name, {}).get("privileged"):
+            yield Group(Text("Its critic reads the full state unless --critic policy is given.\n"))
     elif name in TASKS or name.startswith(PREFIX):
         known = GYM if name.startswith(PREFIX) else name
         rows = [(each, default, text) for each, (default, text) in _task_options(known).items()]

@@ -27,7 +27,7 @@ A policy with memory draws an action and its next internal state together: (a, z
 A method is a point in the product of three axes, each chosen on its own:
   kernel       what computes a and z'                    --kernel gru | mlp | window
   memory rule  how z' is learnt, and from which samples  --memory s2pg | s2pg-pathwise | bptt-N | ...
-  algorithm    what the update is                        ppo | reinforce | gpomdp
+  algorithm    what the update is                        ppo | sac | td3 | ddpg | reinforce | gpomdp
 
 Start here:
   s2pg demo                                         watch three memory rules learn (minutes)

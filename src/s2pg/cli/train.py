@@ -42,9 +42,10 @@ class Train:
     seed. Ctrl-C leaves a run that --resume goes on with, bit for bit.
 
     The three axes:
-      ALGO      what the update is: ppo, reinforce or gpomdp
+      ALGO      what the update is: ppo, sac, td3, ddpg, reinforce or gpomdp
       --memory  how z' is learnt, and from which samples:
-                  s2pg           drawn with the action; likelihood ratio over z', single transitions
+                  s2pg           drawn with the action; learnt by the likelihood ratio over z' (ppo ...)
+                                 or through dQ/dz' (sac, td3, ddpg), from single transitions
                   s2pg-pathwise  the same, but learnt through dV/dz': needs a critic that knows
                                  (--critic critic), and ppo
                   bptt-N         recomputed, and backpropagated through segments of N steps
@@ -57,13 +58,14 @@ class Train:
     Examples:
       s2pg train ppo --task recall --memory s2pg --set k=8 --seeds 0 1 2
       s2pg train ppo --task pointmass-goal --memory s2pg-pathwise --critic critic --steps 5000000
+      s2pg train sac --task pointmass-goal
       s2pg train ppo --task gym:Pendulum-v1 --memory bptt-16 --set hide=2 --hyper learning_rate=1e-3
     """
 
     computes: ClassVar[bool] = True
 
     algorithm: Annotated[Positional[str], arg(metavar="ALGO")]
-    """ppo, reinforce or gpomdp"""
+    """ppo, sac, td3, ddpg, reinforce or gpomdp"""
     task: Annotated[str, arg(metavar="TASK")]
     """a name from `s2pg list`, or gym:ID for whatever gymnasium.make takes"""
     memory: Annotated[str, arg(metavar="LABEL")] = "s2pg"

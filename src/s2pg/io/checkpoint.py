@@ -3,6 +3,9 @@
 A file is a zip archive in NumPy's .npz layout, one `.npy` per leaf under its key path, closed by `meta.json`:
 `{schema, meta, leaves: [{name, dtype, shape, key}], sha256}`, the sum being over all the rest. Timestamps are
 fixed and nothing is compressed: the same tree gives the same bytes. `np.load` opens it too.
+
+A replay buffer may fill most of the memory, so no array is held twice: they are written in pieces, and read from a
+map of the file.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import mmap
 import re
+import struct
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,22 +56,29 @@ def _named(tree: PyTree) -> tuple[dict[str, Any], Any]:
     return named, structure
 
 
-def _encode(name: str, leaf: Any) -> tuple[dict[str, Any], bytes]:
-    """A leaf's entry in `meta.json`, and its `.npy` file."""
+def _encode(name: str, leaf: Any) -> tuple[dict[str, Any], np.ndarray]:
+    """A leaf's entry in `meta.json`, and what its `.npy` file holds."""
     key = str(jax.random.key_impl(leaf)) if _is_key(leaf) else None
-    array = np.asarray(leaf if key is None else jax.random.key_data(leaf), order="C")
+    leaf = leaf if key is None else jax.random.key_data(leaf)
+    # By another handle on the same data: JAX keeps the host's copy of an array for as long as that array lives.
+    array = np.asarray(leaf.addressable_data(0) if isinstance(leaf, jax.Array) else leaf, order="C")
     entry = {"name": name, "dtype": array.dtype.name, "shape": list(array.shape), "key": key}
     if array.dtype.isbuiltin == 2:  # bfloat16 and its kin, of which the .npy format knows nothing: keep the bits
         array = array.view(f"u{array.dtype.itemsize}")
     if array.dtype.kind not in "biufc":
         raise TypeError(f"leaf {name!r} has dtype {array.dtype}, which no checkpoint holds")
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, array, allow_pickle=False)
-    return entry, buffer.getvalue()
+    return entry, array
 
 
-def _decode(entry: dict[str, Any], data: bytes) -> np.ndarray:
-    array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+def _decode(entry: dict[str, Any], data: memoryview) -> np.ndarray:
+    """A leaf as a view of its `.npy` file."""
+    head = io.BytesIO(data[:1024])  # as much as a header can need
+    if np.lib.format.read_magic(head) != (1, 0):
+        raise ValueError(f"{entry['name']} is in a format that is not written here")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(head)
+    if dtype.hasobject or fortran:
+        raise ValueError(f"{entry['name']} holds no plain numbers")
+    array = np.frombuffer(data[head.tell() :], dtype).reshape(shape)
     if array.dtype.name != entry["dtype"]:
         array = array.view(jnp.dtype(entry["dtype"]))
     if list(array.shape) != entry["shape"]:
@@ -78,53 +90,83 @@ def _dump(header: dict[str, Any]) -> bytes:
     return json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
 
 
+class _Summed:
+    """A file to write to, the sum over what is written being kept."""
+
+    def __init__(self, file: Any, digest: Any):
+        self._file, self._digest = file, digest
+
+    def write(self, data: bytes) -> None:
+        self._digest.update(data)
+        self._file.write(data)
+
+
 def save(path: str | Path, tree: PyTree, meta: dict[str, Any]) -> None:
     """Writes every array of the tree (numpy, JAX, typed PRNG keys) and `meta`, which is JSON, in one step."""
     digest, entries = hashlib.sha256(), []
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
 
-        def write(name: str, data: bytes) -> None:
+        def entry_of(name: str, size: int) -> Any:
             info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            info.create_system, info.external_attr = 3, 0o644 << 16
-            archive.writestr(info, data)
+            # The size, which need not be exact, tells the archive whether to expect more than 2 GiB.
+            info.create_system, info.external_attr, info.file_size = 3, 0o644 << 16, size
+            return archive.open(info, "w")
 
         for name, leaf in _named(tree)[0].items():
-            entry, data = _encode(name, leaf)
+            entry, array = _encode(name, leaf)
             entries.append(entry)
-            digest.update(data)
-            write(f"{name}.npy", data)
+            with entry_of(f"{name}.npy", array.nbytes) as part:
+                np.lib.format.write_array(_Summed(part, digest), array, allow_pickle=False)  # in pieces of 16 MiB
         # Through JSON and back, so that the sum is over what a reader will see: keys that were numbers are strings.
         header = {"schema": SCHEMA, "meta": json.loads(_dump(meta)), "leaves": entries}
         digest.update(_dump(header))
-        write(META, _dump(header | {"sha256": digest.hexdigest()}))
+        data = _dump(header | {"sha256": digest.hexdigest()})
+        with entry_of(META, len(data)) as part:
+            part.write(data)
+
+
+def _verify(path: Path, file: IO[bytes]) -> tuple[dict[str, Any], list[slice]]:
+    """Header of a whole file, and where in it the leaves are, if the sum over everything is right."""
+    with zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+        if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
+            raise ValueError("it holds compressed data")
+        header = json.loads(archive.read(META))
+        schema = header.pop("schema")
+        if schema != SCHEMA:
+            raise UserError(f"checkpoint {path} has schema {schema!r}; this version of s2pg reads {SCHEMA}")
+        if [info.filename for info in infos] != [*(f"{entry['name']}.npy" for entry in header["leaves"]), META]:
+            raise ValueError("its list of arrays is not the one written")
+        written, digest = header.pop("sha256"), hashlib.sha256()
+        for info in infos[:-1]:
+            with archive.open(info) as data:
+                while piece := data.read(2**20):
+                    digest.update(piece)
+        digest.update(_dump({"schema": schema, **header}))
+        if digest.hexdigest() != written:
+            raise ValueError("its checksum is wrong")
+        return header, [_span(file, info) for info in infos[:-1]]
+
+
+def _span(file: IO[bytes], info: zipfile.ZipInfo) -> slice:
+    """Where an entry's data are: behind 30 bytes, a name and an extra field, whose lengths are the last of the 30."""
+    file.seek(info.header_offset + 26)
+    start = info.header_offset + 30 + sum(struct.unpack("<2H", file.read(4)))
+    return slice(start, start + info.file_size)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and arrays of a whole file. No array is parsed before the sum over all of them is right."""
+    """Header and arrays of a whole file, as views of it. None is parsed before the sum over all of them is right."""
     try:
         file = path.open("rb")
     except OSError as error:
         raise UserError(f"no checkpoint can be read from {path}: {error.strerror}") from None
     try:
-        with file, zipfile.ZipFile(file) as archive:
-            infos = archive.infolist()
-            if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
-                raise ValueError("it holds compressed data")
-            header = json.loads(archive.read(META))
-            schema = header.pop("schema")
-            if schema != SCHEMA:
-                raise UserError(f"checkpoint {path} has schema {schema!r}; this version of s2pg reads {SCHEMA}")
-            names = [f"{entry['name']}.npy" for entry in header["leaves"]]
-            if [info.filename for info in infos] != [*names, META]:
-                raise ValueError("its list of arrays is not the one written")
-            raw = [archive.read(name) for name in names]
-        written = header.pop("sha256")
-        digest = hashlib.sha256()
-        for data in [*raw, _dump({"schema": schema, **header})]:
-            digest.update(data)
-        if digest.hexdigest() != written:
-            raise ValueError("its checksum is wrong")
-        return header, {entry["name"]: _decode(entry, data) for entry, data in zip(header["leaves"], raw, strict=True)}
+        with file:
+            header, spans = _verify(path, file)
+            whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        located = zip(header["leaves"], spans, strict=True)
+        return header, {entry["name"]: _decode(entry, whole[span]) for entry, span in located}
     except UserError:
         raise
     except Exception as error:  # whatever the parsers of zip, JSON and .npy make of foreign bytes
@@ -134,7 +176,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """All arrays by key path, PRNG keys as their bits, and the meta data."""
     header, arrays = _read(Path(path))
-    return arrays, header["meta"]
+    return {name: array.copy() for name, array in arrays.items()}, header["meta"]
 
 
 def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
@@ -160,13 +202,28 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
                 f"checkpoint {path} does not fit: {name} is {found.dtype}{list(found.shape)}"
                 f" where {leaf.dtype}{list(leaf.shape)} is wanted"
             )
-        # A copy: JAX may otherwise share numpy's memory, and donating that would be an error.
-        leaves.append(found if isinstance(leaf, np.ndarray | np.generic) or _is_key(leaf) else jnp.array(found))
+        if isinstance(leaf, np.ndarray | np.generic):
+            found = found.copy()
+        elif not _is_key(leaf):  # a copy as well: JAX may otherwise share the file's memory, which nobody may donate
+            found = jax.device_put(found, may_alias=False)
+        leaves.append(found)
     return jax.tree.unflatten(structure, leaves), header["meta"]
 
 
+class Found(NamedTuple):
+    """A checkpoint as it was read."""
+
+    tree: PyTree
+    meta: dict[str, Any]
+    bulk: PyTree = None
+
+
 class Checkpoints:
-    """The last `keep` checkpoints of a run, `step-000000012345.npz` in a folder of their own."""
+    """The last `keep` checkpoints of a run, `step-000000012345.npz` in a folder of their own.
+
+    What is too large to keep more than once, a replay buffer, is the newest one's `bulk` and has a file beside it,
+    `step-000000012345.replay.npz`. It is written first: the checkpoint itself is what makes the pair complete.
+    """
 
     def __init__(self, folder: str | Path, keep: int = 3):
         self.folder, self.keep = Path(folder), keep
@@ -176,35 +233,59 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:012d}.npz"
 
+    def bulk_path(self, step: int) -> Path:
+        return self.folder / f"step-{step:012d}.replay.npz"
+
     def steps(self) -> list[int]:
         """The steps at which there is a file, in order."""
         matches = (re.fullmatch(r"step-(\d{12,})\.npz", path.name) for path in self.folder.iterdir())
         return sorted(int(match[1]) for match in matches if match)
 
-    def save(self, step: int, tree: PyTree, meta: dict[str, Any]) -> Path:
+    def save(self, step: int, tree: PyTree, meta: dict[str, Any], bulk: PyTree = None) -> Path:
+        if bulk is not None:
+            save(self.bulk_path(step), bulk, meta)
         save(self.path(step), tree, meta)
         for old in self.steps()[: -self.keep]:
             self.path(old).unlink(missing_ok=True)
+        for path in self.folder.glob("step-*.replay.npz"):
+            if path != self.bulk_path(step):
+                path.unlink(missing_ok=True)
         return self.path(step)
 
-    def latest(self, like: PyTree) -> tuple[PyTree, dict[str, Any]] | None:
+    def latest(self, like: PyTree, bulk_like: PyTree = None) -> Found | None:
         """The newest checkpoint, None where there is none. A damaged one is named, never skipped in silence."""
         steps = self.steps()
         if not steps:
             return None
+        paired = bulk_like is not None
         try:
-            return load(self.path(steps[-1]), like)
+            tree, meta = load(self.path(steps[-1]), like)
+            return Found(tree, meta, self._load_bulk(steps[-1], bulk_like, meta) if paired else None)
         except Damaged as error:
-            raise UserError(f"{error}; {self._way_out(steps)}") from error
+            raise UserError(f"{error}; {self._way_out(steps, paired)}") from error
 
-    def _way_out(self, steps: list[int]) -> str:
+    def _load_bulk(self, step: int, like: PyTree, meta: dict[str, Any]) -> PyTree:
+        path = self.bulk_path(step)
+        if not path.exists():
+            raise UserError(
+                f"checkpoint {self.path(step)} has no replay buffer, which only the newest one keeps:"
+                " start afresh in another folder"
+            )
+        bulk, of = load(path, like)
+        if of != meta:  # which tells apart even two runs that were written to one folder: it says how long they took
+            raise UserError(f"{path} does not belong to {self.path(step)}: start afresh in another folder")
+        return bulk
+
+    def _way_out(self, steps: list[int], paired: bool) -> str:
         """What to do about a damaged newest checkpoint."""
         bad = str(self.path(steps[-1]))
         for step in reversed(steps[:-1]):
             try:
-                load_arrays(self.path(step))
+                for path in (self.path(step), self.bulk_path(step))[: 1 + paired]:
+                    _read(path)
             except UserError:
                 bad += f" and {self.path(step)}"
             else:
                 return f"the one before it, step {step}, is whole: delete {bad} to go on from there"
-        return "no earlier one is whole: start afresh in another folder"
+        kept = "has its replay buffer, which only the newest one keeps" if paired else "is whole"
+        return f"no earlier one {kept}: start afresh in another folder"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from s2pg.distributions import Distribution
-from s2pg.kernel import Heads, Kernel, Step
+from s2pg.heads import ActionHead, Heads, StateHead
+from s2pg.kernel import Kernel, Step
 from s2pg.networks import GRU, Linear
 
 
@@ -26,18 +25,20 @@ class GRUKernel(Kernel):
     cell: GRU
     skip: Linear
     body: Linear
-    action_head: Callable[[Array], Distribution]
-    state_head: Callable[[Array], Distribution]
+    action_head: ActionHead
+    state_head: StateHead
 
-    def __init__(self, inputs: int, heads: Heads, key: PRNGKeyArray, *, size: int = 64, width: int = 64):
+    def __init__(
+        self, inputs: int, heads: Heads, key: PRNGKeyArray, *, size: int = 64, width: int = 64, encoder_width: int = 0
+    ):
         encoder, cell, skip, body, action = jax.random.split(key, 5)
-        gain = 2.0**0.5
-        self.encoder = Linear(inputs, width, key=encoder, gain=gain)
-        self.cell = GRU(width, size, key=cell)
+        gain, encoded = 2.0**0.5, encoder_width or width
+        self.encoder = Linear(inputs, encoded, key=encoder, gain=gain)
+        self.cell = GRU(encoded, size, key=cell)
         self.skip = Linear(inputs, width, key=skip, gain=gain)
         self.body = Linear(width + size, width, key=body, gain=gain)
         self.action_head = heads.action(width, action)
-        self.state_head = heads.state(size)
+        self.state_head = heads.state(size, width, jax.random.fold_in(action, 0))
 
     def initial(self) -> Float[Array, " size"]:
         return jnp.zeros(self.cell.size)
@@ -50,4 +51,4 @@ class GRUKernel(Kernel):
 
     def emit(self, x: Embedded, eta: Array) -> Step:
         hidden = jax.nn.relu(self.body(jnp.concatenate([x.skip, eta])))
-        return Step(self.action_head(hidden), self.state_head(eta))
+        return Step(self.action_head(hidden), self.state_head(eta, hidden))

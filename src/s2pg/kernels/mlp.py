@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.distributions import Distribution
-from s2pg.kernel import Heads, Kernel, Step
+from s2pg.heads import ActionHead, Heads
+from s2pg.kernel import Kernel, Step
 from s2pg.networks import MLP
 
 
@@ -18,7 +17,7 @@ class MLPKernel(Kernel):
 
     stateful: ClassVar[bool] = False
     body: MLP
-    action_head: Callable[[Array], Distribution]
+    action_head: ActionHead
 
     def __init__(self, inputs: int, heads: Heads, key: PRNGKeyArray, *, width: int = 64):
         body, action = jax.random.split(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
@@ -10,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from s2pg.distributions import Distribution
-from s2pg.kernel import Heads, Kernel, Step
+from s2pg.heads import ActionHead, Heads
+from s2pg.kernel import Kernel, Step
 from s2pg.networks import MLP
 
 
@@ -20,7 +19,7 @@ class WindowKernel(Kernel):
 
     stateful: ClassVar[bool] = False
     body: MLP
-    action_head: Callable[[Array], Distribution]
+    action_head: ActionHead
     length: int = eqx.field(static=True)
     slot: int = eqx.field(static=True)
 

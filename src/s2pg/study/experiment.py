@@ -125,6 +125,8 @@ def read_config(out: Path) -> tuple[Experiment, Spec]:
             raise UserError(f"{out} has schema {config.get('schema')!r}; this version of s2pg reads {SCHEMA}")
         fields: dict[str, Any] = {field.name: config[field.name] for field in dataclasses.fields(Experiment)}
         fields["seeds"] = tuple(fields["seeds"])
+        # A run from before a hyper-parameter was there has its default.
+        fields["hyper"] = methods.hyper_defaults(fields["algorithm"]) | fields["hyper"]
         return Experiment(**fields), _spec_from_json(config["spec"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{out / training.CONFIG} is damaged: {type(error).__name__} {error}") from error
@@ -171,6 +173,7 @@ def train(
         raise UserError(f"{out} exists and is no run: name another folder")
     if experiment.memory == "s2pg-pathwise" and experiment.critic != "critic":
         say("s2pg-pathwise learns memory through its critic; one that reads the policy's view seldom knows enough")
+    training.check(built, env.spec, experiment.seeds, experiment.steps)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -202,6 +205,9 @@ def _same(out: Path, asked: Experiment, own_steps: bool, own_schedule: bool) -> 
     asked = dataclasses.replace(asked, steps=steps, chunk=before.chunk, hyper=asked.hyper | schedule)
     for field in dataclasses.fields(Experiment):
         old, new = getattr(before, field.name), getattr(asked, field.name)
+        if isinstance(old, dict):  # of many entries, name those that differ
+            changed = [name for name in old.keys() | new.keys() if old.get(name) != new.get(name)]
+            old, new = ({name: each.get(name) for name in sorted(changed)} for each in (old, new))
         if field.name != "steps" and old != new:
             raise UserError(f"cannot resume {out}: {field.name} was {old} and is now {new}; only steps may differ")
     return asked

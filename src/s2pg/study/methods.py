@@ -10,15 +10,16 @@ import math
 import re
 from typing import Any
 
+from s2pg.action_values import BranchedQ, PlainQ, RecurrentQ
 from s2pg.algorithms import ALGORITHMS, Algorithm
-from s2pg.critics import CriticBuilder, PlainCritic, RecurrentCritic
+from s2pg.critics import PlainCritic, RecurrentCritic
 from s2pg.errors import UserError, unknown
 from s2pg.kernels import KERNELS
 from s2pg.memory import Carried, Memory, Sampled, Unrolled
-from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Spec
+from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Box, Spec
 
 LABELS = {
-    "s2pg": "draws z' with the action; trains on single transitions (the paper's method, likelihood ratio over z')",
+    "s2pg": "draws z' with the action; trains on single transitions (likelihood ratio over z', off policy dQ/dz')",
     "s2pg-pathwise": "the same, but z' learns through dV/dz'; on-policy, needs a critic that knows (--critic critic)",
     "bptt-N": "backpropagation through segments of N steps, loss on every step",
     "bptt-N-last": "the same with the loss on the last step of each segment only, as in the authors' code",
@@ -27,7 +28,15 @@ LABELS = {
     "oracle": "no memory, but sees the full state: what memory could reach at best",
 }
 # Beside the algorithm's own: sizes of networks, noise of the state, and whether a plain critic may look at z.
-NETWORK_HYPER = {"size": 64, "width": 64, "state_log_std": -1.5, "critic_state": False}
+NETWORK_HYPER: dict[str, Any] = {
+    "size": 64, "width": 64, "encoder_width": 0, "state_log_std": -1.5, "critic_state": False,
+}  # fmt: skip
+# The same for those that learn from a replay buffer: how its internal states are kept, and which network Q is.
+REPLAY_HYPER: dict[str, Any] = {
+    "refresh": 1.0, "refresh_noise": True, "refresh_first": True,
+    "burn_in": 0, "zero_head": False, "refresh_heads": 0.0, "q_network": "plain",
+}  # fmt: skip
+CHOICES = {"q_network": ("plain", "branched"), "actor_value": ("min", "mean", "first")}
 CRITICS = (POLICY, CRITIC)
 
 
@@ -48,12 +57,15 @@ class Label:
     def default_kernel(self) -> str:
         return "gru" if self.recurrent else "window" if self.kind == "window" else "mlp"
 
-    def rule(self, state_log_std: float) -> Memory:
+    def rule(self, hyper: dict[str, Any]) -> Memory:
         if self.kind == "bptt":
-            return Unrolled(self.length, self.last)
+            kept = {"burn_in": hyper["burn_in"], "zero_head": hyper["zero_head"], "refresh": hyper["refresh_heads"]}
+            return Unrolled(self.length, self.last, **kept)
         if self.recurrent:
-            return Sampled("pathwise" if self.kind == "s2pg-pathwise" else "score", state_log_std)
-        return Carried()
+            kept = {name: hyper[name] for name in ("refresh", "refresh_noise", "refresh_first")}
+            estimator = "pathwise" if self.kind == "s2pg-pathwise" else "score"
+            return Sampled(estimator, hyper["state_log_std"], **kept)
+        return Carried(self.length - 1)
 
 
 def parse(label: str) -> Label:
@@ -82,7 +94,7 @@ def hyper_defaults(algorithm: str) -> dict[str, Any]:
         for field in dataclasses.fields(algorithm_class(algorithm))
         if field.name not in fixed
     }
-    return own | NETWORK_HYPER
+    return own | NETWORK_HYPER | (REPLAY_HYPER if algorithm_class(algorithm).off_policy else {})
 
 
 def parse_hyper(algorithm: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -91,6 +103,11 @@ def parse_hyper(algorithm: str, given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if name not in known:
             raise unknown(f"hyper-parameter of {algorithm}", name, known)
+        if name in CHOICES:
+            if value not in CHOICES[name]:
+                raise unknown(f"hyper-parameter {name}", str(value), CHOICES[name])
+            parsed[name] = value
+            continue
         kind = type(known[name]) if known[name] is not None else int
         number: Any = None
         with contextlib.suppress(Exception):
@@ -111,6 +128,8 @@ def check(algorithm: str, label: Label, kernel: str, spec: Spec) -> None:
         raise UserError(f"memory '{label.name}': the window is longer than an episode, which has {spec.horizon} steps")
     if label.kind == "s2pg-pathwise" and not cls.has_critic:
         raise UserError(f"{algorithm} has no critic to carry the gradient of 's2pg-pathwise'; use 's2pg'")
+    if cls.off_policy:
+        _check_replayed(algorithm, label, spec)
     if label.recurrent and not KERNELS[kernel].stateful:
         fit = ", ".join(name for name, each in KERNELS.items() if each.stateful)
         raise UserError(f"kernel '{kernel}' has no state to learn, which memory '{label.name}' needs; known: {fit}")
@@ -120,36 +139,49 @@ def check(algorithm: str, label: Label, kernel: str, spec: Spec) -> None:
         raise UserError("memory 'oracle' needs a task with a 'critic' view")
 
 
+def _check_replayed(algorithm: str, label: Label, spec: Spec) -> None:
+    if not isinstance(spec.action, Box):
+        raise UserError(f"{algorithm} needs continuous actions, and this task has discrete ones; use ppo")
+    if not all(map(math.isfinite, (*spec.action.low, *spec.action.high))):
+        raise UserError(f"{algorithm} needs actions with bounds, and this task has some without; use ppo")
+    if label.kind == "s2pg-pathwise":
+        raise UserError(f"'s2pg-pathwise' is for ppo: under {algorithm}, 's2pg' learns z' through dQ/dz' already")
+    if label.kind == "bptt" and label.length > spec.horizon:
+        raise UserError(f"memory '{label.name}': a segment is longer than an episode, which has {spec.horizon} steps")
+
+
 def build(algorithm: str, spec: Spec, label: Label, kernel: str, critic: str, hyper: dict[str, Any]) -> Algorithm:
     """The algorithm object; `hyper` must be complete."""
     check(algorithm, label, kernel, spec)
     cls, sizes = algorithm_class(algorithm), {"width": hyper["width"]}
     if KERNELS[kernel].stateful:
-        sizes["size"] = hyper["size"]
+        sizes |= {name: hyper[name] for name in ("size", "encoder_width")}
     elif label.kind == "window":
         sizes["length"] = label.length
     # A memoryless policy that sees its own last action can write notes to itself: only recurrent ones read it.
     previous = (PREVIOUS_ACTION,) if label.recurrent and PREVIOUS_ACTION in spec.views else ()
-    own = {name: value for name, value in hyper.items() if name not in NETWORK_HYPER}
+    own = {name: value for name, value in hyper.items() if name not in NETWORK_HYPER | REPLAY_HYPER}
     return cls(
-        memory=label.rule(hyper["state_log_std"]),
+        memory=label.rule(REPLAY_HYPER | hyper),
         kernel=functools.partial(KERNELS[kernel], **sizes),
-        critic=_critic(label, critic, previous, hyper),
+        critic=_critic(cls, label, critic, previous, hyper),
         reads=(CRITIC if label.kind == "oracle" else POLICY, *previous),
         **own,
     )
 
 
-def _critic(label: Label, critic: str, previous: tuple[str, ...], hyper: dict[str, Any]) -> CriticBuilder:
+def _critic(cls: type[Algorithm], label: Label, critic: str, previous: tuple[str, ...], hyper: dict[str, Any]) -> Any:
+    """A `CriticBuilder` of V, or an `ActionValueBuilder` of Q where an algorithm replays."""
     if critic not in CRITICS:
         raise unknown("critic", critic, CRITICS)
     privileged = critic == CRITIC
-    reads = (CRITIC if privileged or label.kind == "oracle" else POLICY, *previous)
-    width = hyper["width"]
-    if label.kind == "bptt" and not privileged:
-        # V of a history: the critic needs a memory of its own, trained along the same segments.
-        return functools.partial(RecurrentCritic, reads=reads, width=width, size=hyper["size"])
     drawn = label.kind in ("s2pg", "s2pg-pathwise")
+    common = {"reads": (CRITIC if privileged or label.kind == "oracle" else POLICY, *previous), "width": hyper["width"]}
+    if label.kind == "bptt" and not privileged:
+        # The value of a history: the critic needs a memory of its own, trained along the same segments.
+        return functools.partial(RecurrentQ if cls.off_policy else RecurrentCritic, **common, size=hyper["size"])
+    if cls.off_policy and drawn and hyper["q_network"] == "branched":
+        return functools.partial(BranchedQ, **common)
     same_window = label.kind == "window" and not privileged
     reads_state = drawn or same_window or (hyper["critic_state"] and label.kind in ("bptt", "window"))
-    return functools.partial(PlainCritic, reads=reads, reads_state=reads_state, width=width)
+    return functools.partial(PlainQ if cls.off_policy else PlainCritic, **common, reads_state=reads_state)

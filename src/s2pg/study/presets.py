@@ -1,6 +1,6 @@
 """Presets: hyper-parameters, steps and critic for each algorithm, task and memory label, in one readable place.
 
-Later lines win: algorithm, then (algorithm, task). `--hyper` on the command line wins over all.
+Later lines win: algorithm, then (algorithm, task), then kind of memory label; and `--hyper` over all of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,27 @@ from s2pg.types import CRITIC, POLICY, Spec
 # These are no hyper-parameters: how long to train, whether the critic sees the full state, and whether the learning
 # rate falls to 0 over the run.
 SWITCHES: dict[str, Any] = {"total_steps": 1_000_000, "privileged": False, "anneal": False}
+# Temperatures fall quickly, and z' is quieter than the authors have it: both learn sooner (benchmarks/offpolicy).
+SAC: dict[str, Any] = {
+    "lanes": 1, "steps": 1, "size": 32, "width": 256, "alpha_action": 0.1, "alpha_learning_rate": 1e-3,
+    "alpha_state_learning_rate": 1e-3, "state_log_std": -2.5,
+}  # fmt: skip
+DETERMINISTIC: dict[str, Any] = {"lanes": 1, "size": 32, "width": 128, "state_log_std": math.log(0.1)}
+# Small, and with a buffer that is soon renewed.
+RECALL: dict[str, Any] = {
+    "lanes": 32, "size": 32, "width": 32, "batch_size": 64, "learning_starts": 1000, "capacity": 30_000,
+    "learning_rate": 1e-3, "total_steps": 640_000,
+}  # fmt: skip
+OFF_POLICY, POINT_MASSES = ("sac", "td3", "ddpg"), ("pointmass-goal", "pointmass-door")
+POINTMASS: dict[str, Any] = {
+    "q_network": "branched", "entropy_per_state": -2.0, "alpha_state": 1e-3, "state_log_std": -3.4,
+}  # fmt: skip
 ALGORITHM: dict[str, dict[str, Any]] = {
     "ppo": {"lanes": 128, "steps": 32, "total_steps": 1_000_000},
+    # Off policy the critic is privileged, as in the paper: bootstrapping alone does not find out what to remember.
+    "sac": SAC | {"privileged": True},
+    "td3": DETERMINISTIC | {"steps": 2, "privileged": True},
+    "ddpg": DETERMINISTIC | {"steps": 1, "privileged": True},
     "reinforce": {"lanes": 256, "learning_rate": 1e-2, "total_steps": 500_000},
     "gpomdp": {"lanes": 256, "learning_rate": 1e-2, "total_steps": 500_000},
 }
@@ -33,15 +52,30 @@ TASK: dict[tuple[str, str], dict[str, Any]] = {
         "anneal": True, "privileged": True, "total_steps": 115_000_000,
     },
     ("ppo", "pointmass-door"): {"lanes": 1024, "steps": 64, "minibatches": 4, "drift_cost": 0.1, "privileged": True},
+    ("sac", "recall"): RECALL,
+    ("td3", "recall"): RECALL
+    | {"state_log_std": -3.0, "smoothing_state": 0.025, "smoothing_state_clip": 0.0625, "total_steps": 960_000},
+    ("ddpg", "recall"): RECALL | {"state_log_std": -3.0, "total_steps": 960_000},
+    # Many environments and fresh experience where success is common from the start ...
+    ("sac", "pointmass-goal"): POINTMASS | {"lanes": 256, "capacity": 256_000, "total_steps": 25_600_000},
+    # ... and a longer memory of it where it is rare.
+    ("sac", "pointmass-door"): POINTMASS | {"lanes": 64, "capacity": 500_000, "total_steps": 6_400_000},
+    **{(name, task): {"lanes": 64, "total_steps": 3_200_000} for name in ("td3", "ddpg") for task in POINT_MASSES},
+    **{(name, "masked-pendulum"): {"lanes": 8, "total_steps": 200_000} for name in OFF_POLICY},
+    **{(name, "gym:"): {"total_steps": 100_000} for name in OFF_POLICY},
     ("ppo", "gym:"): {"lanes": 8, "steps": 128, "epochs": 10, "learning_rate": 3e-4, "total_steps": 200_000},
 }  # fmt: skip
+
+LABEL: dict[str, dict[str, Any]] = {
+    # It learns from dV/dz', so its critic has to know what is worth remembering.
+    "s2pg-pathwise": {"privileged": True},
+}
 
 
 def preset(algorithm: str, task: str, label: Label) -> dict[str, Any]:
     key = "gym:" if task.startswith("gym:") else task
     merged = SWITCHES | ALGORITHM.get(algorithm, {}) | TASK.get((algorithm, key), {})
-    # The pathwise estimator learns from dV/dz', so its critic has to know what is worth remembering.
-    return merged | ({"privileged": True} if label.kind == "s2pg-pathwise" else {})
+    return merged | LABEL.get(label.kind, {})
 
 
 def resolve(
@@ -54,7 +88,9 @@ def resolve(
     if episodic and hyper["steps"] < spec.horizon:
         raise UserError(f"{algorithm} learns from whole episodes of up to {spec.horizon} steps, not {hyper['steps']}")
     _check_ranges(hyper)
-    if label.kind == "bptt" and label.length > hyper["steps"] and not episodic:
+    if algorithm_class(algorithm).off_policy:
+        _check_replay(label, hyper)
+    elif label.kind == "bptt" and label.length > hyper["steps"] and not episodic:
         transitions = hyper["lanes"] * hyper["steps"]
         if "steps" in given or label.length > transitions:
             raise UserError(f"memory '{label.name}': a segment is longer than the rollout of {hyper['steps']} steps")
@@ -65,14 +101,37 @@ def resolve(
     return hyper
 
 
+def _check_replay(label: Label, hyper: dict[str, Any]) -> None:
+    if hyper["batch_size"] > hyper["learning_starts"]:
+        raise UserError(
+            f"a batch of {hyper['batch_size']} is larger than what the buffer holds when learning starts,"
+            f" {hyper['learning_starts']} rows: raise 'learning_starts' or lower 'batch_size'"
+        )
+    if hyper["learning_starts"] > hyper["capacity"]:
+        raise UserError(f"'capacity' {hyper['capacity']} is less than 'learning_starts' {hyper['learning_starts']}")
+    rows, sample = hyper["capacity"] // hyper["lanes"], hyper["burn_in"] + label.length + 1
+    if rows < sample:
+        raise UserError(f"'capacity' leaves {rows} rows to each lane, and memory '{label.name}' needs {sample}")
+    if hyper["gradient_steps"] % hyper.get("policy_delay", 1):
+        raise UserError(f"'gradient_steps' must be a multiple of 'policy_delay', {hyper['policy_delay']}")
+
+
 def _check_ranges(hyper: dict[str, Any]) -> None:
-    for name in ("lanes", "steps", "size", "width", "epochs", "minibatches"):
+    counts = ("lanes", "steps", "size", "width", "epochs", "minibatches", "batch_size", "capacity", "learning_starts",
+              "gradient_steps", "critics", "policy_delay")  # fmt: skip
+    for name in counts:
         if hyper.get(name, 1) < 1:
             raise UserError(f"hyper-parameter '{name}' must be 1 or more, not {hyper[name]}")
-    for name in ("discount", "trace"):
+    for name in ("discount", "trace", "refresh", "refresh_heads", "target_rate"):
         if not 0.0 <= hyper.get(name, 0.0) <= 1.0:
             raise UserError(f"hyper-parameter '{name}' must be between 0 and 1, not {hyper[name]}")
-    for name in ("learning_rate", "max_grad_norm", "clip"):
+    amounts = ("critic_first", "max_grad_norm", "critic_learning_rate", "alpha_learning_rate", "burn_in",
+               "alpha_state_learning_rate", "smoothing_action", "smoothing_action_clip", "smoothing_state",
+               "smoothing_state_clip", "encoder_width")  # fmt: skip
+    for name in amounts:
+        if hyper.get(name, 0) < 0:
+            raise UserError(f"hyper-parameter '{name}' must be 0 or more, not {hyper[name]}")
+    for name in ("learning_rate", "clip", "alpha_action", "alpha_state"):
         if not hyper.get(name, 1.0) > 0.0:
             raise UserError(f"hyper-parameter '{name}' must be above 0, not {hyper[name]}")
 

@@ -1,0 +1,164 @@
+"""Output heads: from a kernel's last hidden layer and eta to distributions of a and z'.
+
+An algorithm chooses them: unsquashed normals on policy, normals behind a tanh for SAC, noisy points for TD3.
+A head of z' reads (eta, hidden); eta is its mode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from s2pg.distributions import Categorical, ClippedNormal, Distribution, Normal, PointMass, TanhNormal
+from s2pg.networks import Linear
+from s2pg.types import Box, Discrete, State
+
+ActionHead = Callable[[Array], Distribution]
+StateHead = Callable[[State, Array], Distribution]
+ActionHeadBuilder = Callable[[int, PRNGKeyArray], ActionHead]  # (size of the hidden layer, key)
+StateHeadBuilder = Callable[[int, int, PRNGKeyArray], StateHead]  # (size of z, size of the hidden layer, key)
+Drawn = Callable[[float, bool], StateHeadBuilder]  # (log standard deviation, whether it is learned)
+
+LOG_STD_RANGE = (-20.0, 2.0)  # of standard deviations that depend on the context
+
+
+class Heads(NamedTuple):
+    """What an algorithm and a memory rule ask of a kernel: builders of its two output heads."""
+
+    action: ActionHeadBuilder
+    state: StateHeadBuilder
+
+
+# On policy -----------------------------------------------------------------------------------------------------------
+
+
+class NormalHead(eqx.Module):
+    """Diagonal normal over actions with a learned standard deviation that does not depend on the context."""
+
+    mean: Linear
+    log_std: Float[Array, " size"]
+
+    def __call__(self, hidden: Array) -> Normal:
+        return Normal(self.mean(hidden), self.log_std)
+
+
+class CategoricalHead(eqx.Module):
+    """Logits of a discrete action."""
+
+    logits: Linear
+
+    def __call__(self, hidden: Array) -> Categorical:
+        return Categorical(self.logits(hidden))
+
+
+def plain_action_head(space: Box | Discrete, log_std: float) -> ActionHeadBuilder:
+    """The unsquashed action head; its mean starts near 0 so that first ratios are tame."""
+
+    def build(inputs: int, key: PRNGKeyArray) -> NormalHead | CategoricalHead:
+        last = Linear(inputs, space.size, key=key, gain=0.01)
+        if isinstance(space, Discrete):
+            return CategoricalHead(last)
+        return NormalHead(last, jnp.full(space.size, log_std))
+
+    return build
+
+
+class StateNoise(eqx.Module):
+    """z' ~ N(eta, Upsilon), Upsilon = diag(exp(2 log_std)); `learned` decides whether Upsilon is trained."""
+
+    log_std: Float[Array, " size"]
+    learned: bool = eqx.field(static=True)
+
+    def __call__(self, eta: Array, hidden: Array) -> Normal:
+        return Normal(eta, self.log_std if self.learned else jax.lax.stop_gradient(self.log_std))
+
+
+def plain_state_head(log_std: float, learned: bool) -> StateHeadBuilder:
+    return lambda size, inputs, key: StateNoise(jnp.full(size, log_std), learned)
+
+
+class NoNoise(eqx.Module):
+    """z' = eta: no parameters, for rules that recompute the state."""
+
+    def __call__(self, eta: State, hidden: Array) -> PointMass:
+        return PointMass(eta)
+
+
+def no_noise(size: int, inputs: int, key: PRNGKeyArray) -> NoNoise:
+    return NoNoise()
+
+
+# SAC -----------------------------------------------------------------------------------------------------------------
+
+
+def _bounded(log_std: Array) -> Array:
+    return jnp.clip(log_std, *LOG_STD_RANGE)
+
+
+class SquashedHead(eqx.Module):
+    """a = tanh(N(mean, std)), both from the context."""
+
+    last: Linear
+    start: float = eqx.field(static=True)  # log standard deviation before any training
+
+    def __call__(self, hidden: Array) -> TanhNormal:
+        mean, log_std = jnp.split(self.last(hidden), 2)
+        return TanhNormal(Normal(mean, _bounded(self.start + log_std)))
+
+
+class SquashedState(eqx.Module):
+    """z' = tanh(N(arctanh(0.999 eta), std)): within [-1, 1], and eta again where there is no noise.
+
+    Without the arctanh, z would pass a second tanh at every step, and be forgotten.
+    """
+
+    log_std: Linear
+    start: float = eqx.field(static=True)
+
+    def __call__(self, eta: Array, hidden: Array) -> TanhNormal:
+        mean = jnp.arctanh(0.999 * jnp.clip(eta, -1.0, 1.0))
+        return TanhNormal(Normal(mean, _bounded(self.start + self.log_std(hidden))))
+
+
+def squashed_action_head(space: Box | Discrete, log_std: float) -> ActionHeadBuilder:
+    return lambda inputs, key: SquashedHead(Linear(inputs, 2 * space.size, key=key, gain=0.01), log_std)
+
+
+def squashed_state_head(log_std: float, learned: bool) -> StateHeadBuilder:
+    return lambda size, inputs, key: SquashedState(Linear(inputs, size, key=key, gain=0.01), log_std)
+
+
+# TD3 and DDPG --------------------------------------------------------------------------------------------------------
+
+
+class NoisyHead(eqx.Module):
+    """a = tanh(W x), explored around with normal noise of a fixed size."""
+
+    last: Linear
+    std: float = eqx.field(static=True)
+
+    def __call__(self, hidden: Array) -> ClippedNormal:
+        return ClippedNormal(jnp.tanh(self.last(hidden)), self.std)
+
+
+class NoisyState(eqx.Module):
+    """z' = eta, explored around with normal noise of a fixed size."""
+
+    std: float = eqx.field(static=True)
+
+    def __call__(self, eta: Array, hidden: Array) -> ClippedNormal:
+        return ClippedNormal(eta, self.std)
+
+
+def noisy_action_head(space: Box | Discrete, log_std: float) -> ActionHeadBuilder:
+    return lambda inputs, key: NoisyHead(Linear(inputs, space.size, key=key, gain=0.01), math.exp(log_std))
+
+
+def noisy_state_head(log_std: float, learned: bool) -> StateHeadBuilder:
+    return lambda size, inputs, key: NoisyState(math.exp(log_std))

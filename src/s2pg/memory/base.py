@@ -1,0 +1,159 @@
+"""What a memory rule is, and the pieces of experience it works on."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from s2pg.heads import Drawn, StateHeadBuilder, no_noise
+from s2pg.kernel import Kernel, Step
+from s2pg.types import Decision, State
+
+
+class Sample(NamedTuple):
+    """One training sample of a fresh batch: n consecutive steps of one lane. `valid` tells steps from padding."""
+
+    obs: Array  # [n, ...], what the kernel reads
+    z: State
+    decision: Decision
+    next_z: State
+    first: Array
+    valid: Array
+
+
+class Evaluation(NamedTuple):
+    """A fresh sample under the present parameters, all with a leading axis of n steps."""
+
+    now: Step
+    z: State  # never carries a gradient out
+    next_z: State  # differentiable under the pathwise estimator alone
+    log_prob: Decision  # of the stored decision
+    entropy: Decision
+    drift: Array  # |(eta - eta_old) / sigma|^2, 0 where the state has a ratio of its own or none
+    mask: Array  # steps that enter the loss
+
+
+class Segments(NamedTuple):
+    """Which steps of a batch [T, N] form the samples: time and lane indices [samples, n], and validity."""
+
+    time: np.ndarray
+    lane: np.ndarray
+    valid: np.ndarray
+
+
+class Replayed(NamedTuple):
+    """One training sample out of a replay buffer: n rows of one episode, padded in front where it began later."""
+
+    obs: Array  # [n + 1, ...], what the kernel reads, up to the observation after the last row
+    valid: Array  # [n]
+    z: State  # stored, before the first valid row
+    next_z: State  # stored, after the last row
+
+
+class Unfolded(NamedTuple):
+    """A replayed sample under the present parameters: the steps that enter the loss, with a leading axis of them."""
+
+    now: Step  # at (o, z)
+    ahead: Step  # at (o', z')
+    z: State  # never carries a gradient out, nor does z'
+    next_z: State
+    fresh: State  # z' after the last row, to be stored in place of the old one; () where that stays
+
+
+class Memory(eqx.Module):
+    """How z' comes about, and what one training sample is."""
+
+    @property
+    def segment(self) -> int:
+        """Steps in one training sample of a fresh batch."""
+        return 1
+
+    @property
+    def rows(self) -> int:
+        """Rows in one sample out of a replay buffer."""
+        return 1
+
+    @property
+    def graded(self) -> int:
+        """How many of those rows, the last ones, enter the loss."""
+        return 1
+
+    def halves(self, action: object, state: object) -> Decision:
+        """A decision-shaped tree with a part for each half that this rule decides on."""
+        return Decision(action)
+
+    def state_head(self, drawn: Drawn) -> StateHeadBuilder:
+        """The head a stateful kernel is built with, given the algorithm's for states that are drawn."""
+        return no_noise
+
+    def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
+        """(u, log pi(u | o, z)); without a key, the mode."""
+        action, log_prob = step.action.draw(key)
+        return Decision(action), Decision(log_prob)
+
+    @abstractmethod
+    def act(self, kernel: Kernel, obs: Array, z: State, key: PRNGKeyArray | None) -> tuple[Decision, State, Decision]:
+        """(u, z', log pi(u | o, z)); without a key, the mode."""
+
+    @abstractmethod
+    def evaluate(self, kernel: Kernel, sample: Sample) -> Evaluation:
+        """The stored decisions of a fresh sample, judged by the present parameters."""
+
+    @abstractmethod
+    def stored(self, z: State) -> State:
+        """What a replay buffer keeps of z'; () where it is rebuilt from the observations instead."""
+
+    @abstractmethod
+    def unfold(self, kernel: Kernel, sample: Replayed, key: PRNGKeyArray | None) -> Unfolded:
+        """A replayed sample under the present parameters; with a key, stored states may be refreshed."""
+
+    def segments(self, steps: int, lanes: int) -> Segments:
+        """Consecutive pieces of `segment` steps; the last one of a lane is padded where it does not come out even."""
+        starts = np.arange(0, steps, self.segment)
+        return table(starts[:, None] + np.arange(self.segment)[None], steps, lanes)
+
+
+def table(time: np.ndarray, steps: int, lanes: int) -> Segments:
+    """The same pieces of time in every lane."""
+    time = np.repeat(time, lanes, axis=0)
+    lane = np.broadcast_to(np.tile(np.arange(lanes), len(time) // lanes)[:, None], time.shape)
+    return Segments(np.clip(time, 0, steps - 1), lane, (time >= 0) & (time < steps))
+
+
+def judge(step: Step, decision: Decision) -> tuple[Step, Decision, Decision]:
+    """(step, log-probability, entropy) where the action is all that was decided."""
+    return step, Decision(step.action.log_prob(decision.action)), Decision(step.action.entropy())
+
+
+def restarts(first: Array, valid: Array) -> Array:
+    """Steps of a sample at which the stored state replaces the unrolled one: its head, and every episode's start.
+
+    Padding may stand in front (`last`); the first valid step after it is a head too.
+    """
+    head = jnp.concatenate([jnp.ones(1, bool), ~valid[:-1]])
+    return first | head
+
+
+def walk(kernel: Kernel, x: object, valid: Array, z: State) -> tuple[State, State, State]:
+    """Runs `advance` over steps [n] from z: (z after them, z before each, eta of each). Padding passes z on."""
+
+    def advance(z: State, step: tuple) -> tuple[State, tuple[State, State]]:
+        x, valid = step
+        eta = kernel.advance(x, z)
+        return jax.tree.map(lambda new, old: jnp.where(valid, new, old), eta, z), (z, eta)
+
+    last, (before, eta) = jax.lax.scan(advance, z, (x, valid))
+    return last, before, eta
+
+
+def mix(old: State, new: State, rate: float) -> State:
+    """(1 - rate) old + rate new, which is exactly the new one at rate 1."""
+    if rate == 1.0:
+        return new
+    return jax.tree.map(lambda a, b: (1.0 - rate) * a + rate * b, old, new)

@@ -1,0 +1,91 @@
+"""BPTT: the next internal state is recomputed along a segment, and gradients flow back through it."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from s2pg.kernel import Kernel
+from s2pg.memory.base import Evaluation, Memory, Replayed, Sample, Segments, Unfolded, judge, mix, restarts, table, walk
+from s2pg.types import Decision, State
+
+
+class Unrolled(Memory):
+    """z' = eta(o, z) is recomputed along a segment of n steps from the state at its head.
+
+    `last` takes the loss on the last step of each sample alone; then every step of a batch ends a sample of
+    its own, with the n - 1 steps before it, and a batch costs n times as much.
+
+    Off policy, `burn_in` more steps before the segment bring z up to date without a gradient. The state at the head
+    is the stored one, or the initial one with `zero_head`; with `refresh` above 0 stored states are kept up to date.
+    """
+
+    length: int = eqx.field(static=True)
+    last: bool = eqx.field(static=True, default=False)
+    burn_in: int = eqx.field(static=True, default=0)
+    zero_head: bool = eqx.field(static=True, default=False)
+    refresh: float = eqx.field(static=True, default=0.0)
+
+    @property
+    def segment(self) -> int:
+        return self.length
+
+    @property
+    def rows(self) -> int:
+        return self.burn_in + self.length
+
+    @property
+    def graded(self) -> int:
+        return 1 if self.last else self.length
+
+    def act(self, kernel: Kernel, obs: Array, z: State, key: PRNGKeyArray | None) -> tuple[Decision, State, Decision]:
+        step = kernel(obs, z)
+        decision, log_prob = self.draw(step, key)
+        return decision, step.state.mode(), log_prob
+
+    def evaluate(self, kernel: Kernel, sample: Sample) -> Evaluation:
+        x = jax.vmap(kernel.embed)(sample.obs)
+        restart = restarts(sample.first, sample.valid)
+
+        def advance(z: State, step: tuple) -> tuple[State, tuple[State, State]]:
+            x, stored, restart = step
+            z = jax.tree.map(lambda kept, new: jnp.where(restart, kept, new), stored, z)
+            eta = kernel.advance(x, z)
+            return eta, (z, eta)
+
+        head = jax.tree.map(lambda leaf: leaf[0], sample.z)
+        _, (z, eta) = jax.lax.scan(advance, head, (x, sample.z, restart))
+        now, log_prob, entropy = jax.vmap(lambda x, eta, u: judge(kernel.emit(x, eta), u))(x, eta, sample.decision)
+        mask = sample.valid & (jnp.arange(self.segment) == self.segment - 1) if self.last else sample.valid
+        z, eta = jax.lax.stop_gradient((z, eta))
+        return Evaluation(now, z, eta, log_prob, entropy, jnp.zeros(mask.shape), mask)
+
+    def segments(self, steps: int, lanes: int) -> Segments:
+        if not self.last:
+            return super().segments(steps, lanes)
+        ends = np.arange(steps)
+        return table(ends[:, None] - np.arange(self.segment)[::-1][None], steps, lanes)
+
+    def stored(self, z: State) -> State:
+        return () if self.zero_head else z
+
+    def unfold(self, kernel: Kernel, sample: Replayed, key: PRNGKeyArray | None) -> Unfolded:
+        valid = jnp.append(sample.valid, True)
+        head = kernel.initial() if self.zero_head else sample.z
+        if self.burn_in:
+            early = jax.vmap(jax.lax.stop_gradient(kernel).embed)(sample.obs[: self.burn_in])
+            head, _, _ = walk(jax.lax.stop_gradient(kernel), early, valid[: self.burn_in], head)
+        x = jax.vmap(kernel.embed)(sample.obs[self.burn_in :])
+        _, z, eta = walk(kernel, x, valid[self.burn_in :], jax.lax.stop_gradient(head))
+        # One pass for both: what is `ahead` of a step is `now` of the next.
+        x, z, eta = jax.tree.map(lambda leaf: leaf[-self.graded - 1 :], (x, z, eta))
+        step, z = jax.vmap(kernel.emit)(x, eta), jax.lax.stop_gradient(z)
+        before, after = ((lambda leaf: leaf[:-1]), (lambda leaf: leaf[1:]))
+        latest = jax.tree.map(lambda leaf: leaf[-1], z)
+        refreshed = key is not None and self.refresh > 0.0 and not self.zero_head
+        fresh = mix(sample.next_z, latest, self.refresh) if refreshed else ()
+        now, ahead = (jax.tree.map(part, step) for part in (before, after))
+        return Unfolded(now, ahead, jax.tree.map(before, z), jax.tree.map(after, z), fresh)

@@ -1,0 +1,157 @@
+"""Replay: one ring of rows per lane, with internal states that can be written anew.
+
+z' is stored once per row, and z_i is z'_{i-1}, or the initial state where an episode begins: neighbours agree by
+construction, however often states are refreshed. What the environment said is never changed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+
+from s2pg.types import Obs, State, Transition
+
+
+class Replay(eqx.Module):
+    """C rows of N lanes. All that never changes is one array, so that a sample is one gather."""
+
+    rows: Float[Array, "C N columns"]  # views | views after | action | reward | terminated
+    first: Bool[Array, "C N"]
+    next_z: State  # [C, N, ...]
+    head: Int[Array, ""]  # where the next row goes
+    size: Int[Array, ""]  # rows stored in each lane
+    views: tuple[tuple[str, int], ...] = eqx.field(static=True)
+
+
+class Replays(NamedTuple):
+    """B samples of n rows each, of one episode; rows before it began, or before the oldest, are not valid."""
+
+    obs: Obs  # [B, n + 1, ...]: before each row, and after the last
+    action: Float[Array, "B n size"]
+    reward: Float[Array, "B n"]
+    terminated: Bool[Array, "B n"]
+    valid: Bool[Array, "B n"]
+    z: State  # before the first valid row
+    next_z: State  # after the last row
+    time: Int[Array, " B"]  # where the last row is
+    lane: Int[Array, " B"]
+
+
+def create(capacity: int, lanes: int, views: dict[str, int], action: int, z: State) -> Replay:
+    """Room for `capacity` rows in each lane, for states like z."""
+    columns = 2 * sum(views.values()) + action + 2
+    return Replay(
+        jnp.zeros((capacity, lanes, columns)),
+        jnp.zeros((capacity, lanes), bool),
+        jax.tree.map(lambda leaf: jnp.zeros((capacity, lanes, *leaf.shape), leaf.dtype), z),
+        jnp.zeros((), jnp.int32),
+        jnp.zeros((), jnp.int32),
+        tuple(views.items()),
+    )
+
+
+def add(replay: Replay, batch: Transition, next_z: State) -> Replay:
+    """Appends a batch [T, N], over the oldest rows where there is no more room."""
+    capacity = replay.first.shape[0]
+    steps = min(batch.reward.shape[0], capacity)
+    batch, next_z = jax.tree.map(lambda leaf: leaf[-steps:], (batch, next_z))
+    scalars = [batch.reward[..., None], batch.terminated[..., None].astype(batch.reward.dtype)]
+    seen = [obs[name] for obs in (batch.obs, batch.next_obs) for name, _ in replay.views]
+    rows = jnp.concatenate([*seen, batch.decision.action, *scalars], axis=-1)
+    where = (replay.head + jnp.arange(steps)) % capacity
+    return Replay(
+        replay.rows.at[where].set(rows),
+        replay.first.at[where].set(batch.first.astype(bool)),
+        jax.tree.map(lambda leaf, new: leaf.at[where].set(new), replay.next_z, next_z),
+        (replay.head + steps) % capacity,
+        jnp.minimum(replay.size + steps, capacity),
+        replay.views,
+    )
+
+
+def sample(replay: Replay, key: PRNGKeyArray, batch: int, rows: int, slide: int, initial: State) -> Replays:
+    """Draws `batch` samples, each ending at a row chosen uniformly, with the `rows` - 1 before it in its episode.
+
+    With `slide` above 1 the chosen row lies anywhere among the last `slide` of its sample, as far as its episode goes,
+    and a sample that would begin before the episode does is moved forward: few are then padded, and the first and last
+    rows of an episode still count more than half as much as those between.
+
+    Once the ring is full its oldest row is not sampled, for z is gone; and where states are not stored at all, nor are
+    rows whose samples would be cut short there.
+    """
+    capacity, lanes = replay.first.shape
+    full = replay.size == capacity
+    oldest = jnp.where(full, 1, 0)
+    lowest = oldest if jax.tree.leaves(replay.next_z) else jnp.where(full, rows, 0)
+    row_key, offset_key = jax.random.split(key)
+    chosen = jax.random.randint(row_key, (batch,), lowest * lanes, replay.size * lanes)
+    end, lane = chosen // lanes, chosen % lanes
+
+    def place(order: Array) -> Array:
+        """Where the row that is the `order`-th since the oldest lies."""
+        return (replay.head - replay.size + order) % capacity
+
+    def is_first(order: Array) -> Bool[Array, "B n"]:
+        return replay.first[place(order), lane[:, None]]
+
+    if slide > 1:
+        reach = jnp.arange(1, slide)[None]
+        before = end[:, None] + 1 - reach  # its own row, and those before
+        behind = jnp.sum(_unbroken(~is_first(before) & (before > oldest)), axis=1)
+        after = end[:, None] + reach
+        left = jnp.sum(_unbroken(~is_first(after) & (after < replay.size)), axis=1)
+        offset = jax.random.randint(offset_key, (batch,), 0, slide)
+        # At least so far that the sample is full, at most to the end of the episode.
+        end = end + jnp.clip(offset, jnp.minimum(slide - 1 - behind, left), left)
+
+    order = end[:, None] - jnp.arange(rows)[::-1][None]
+    inside = ~is_first(order)[:, 1:] & (order[:, 1:] > oldest)  # whether the row before belongs to the sample as well
+    valid = jnp.concatenate([_unbroken(inside[:, ::-1])[:, ::-1], jnp.ones((batch, 1), bool)], axis=1)
+    time = place(order)
+    found = replay.rows[time, lane[:, None]]
+    obs, ahead, action, (reward, terminated) = _columns(replay, found)
+    obs = {name: jnp.concatenate([obs[name], ahead[name][:, -1:]], axis=1) for name in obs}
+
+    head = order[:, -1] + 1 - jnp.sum(valid, axis=1)
+    begins, earlier = replay.first[place(head), lane], place(head - 1)
+
+    def before_head(leaf: Shaped[Array, "C N ..."], start: Array) -> Array:
+        fresh = begins.reshape(batch, *[1] * start.ndim)
+        return jnp.where(fresh, start[None], leaf[earlier, lane])
+
+    z = jax.tree.map(before_head, replay.next_z, initial)
+    next_z = jax.tree.map(lambda leaf: leaf[time[:, -1], lane], replay.next_z)
+    return Replays(obs, action, reward, terminated > 0.5, valid, z, next_z, time[:, -1], lane)
+
+
+def write(replay: Replay, where: Replays, next_z: State) -> Replay:
+    """Puts new states, if there are any, after the last rows of the samples.
+
+    A row that was sampled twice must come with the same state twice.
+    """
+    if not jax.tree.leaves(next_z):
+        return replay
+    stored = jax.tree.map(lambda leaf, new: leaf.at[where.time, where.lane].set(new), replay.next_z, next_z)
+    return eqx.tree_at(lambda r: r.next_z, replay, stored)
+
+
+def _unbroken(flags: Bool[Array, "B n"]) -> Bool[Array, "B n"]:
+    """True up to the first False."""
+    return jnp.cumprod(flags.astype(jnp.int32), axis=1).astype(bool)
+
+
+def _columns(replay: Replay, rows: Float[Array, "B n columns"]) -> tuple[Obs, Obs, Array, list[Array]]:
+    """Views, views after, action, and (reward, terminated)."""
+    sizes = [size for _, size in replay.views]
+    borders = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    width = sum(sizes)
+    names = [name for name, _ in replay.views]
+    obs, ahead = (
+        dict(zip(names, jnp.split(rows[..., start : start + width], borders[:-1], axis=-1), strict=True))
+        for start in (0, width)
+    )
+    return obs, ahead, rows[..., 2 * width : -2], [rows[..., -2], rows[..., -1]]

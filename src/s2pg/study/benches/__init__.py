@@ -1,0 +1,1 @@
+"""What each benchmark times, one file each."""

@@ -1,0 +1,46 @@
+"""One PPO update over the same number of transitions (lanes x steps) under each memory rule.
+
+The batch comes from pointmass-goal with its privileged critic; one epoch, four minibatches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from s2pg.envs.base import Env
+from s2pg.envs.tasks import make
+from s2pg.errors import UserError
+from s2pg.rollout import collect, start
+from s2pg.study import methods
+from s2pg.study.benches.base import Settings, Timed
+from s2pg.types import CRITIC
+
+LABELS = ("none", "s2pg", "s2pg-pathwise", "bptt-5", "bptt-32", "bptt-128")
+
+
+def memory(settings: Settings) -> dict[str, Timed]:
+    env, width = make("pointmass-goal"), settings.width or 64
+    sizes = {"lanes": settings.lanes, "steps": settings.steps, "width": width, "size": width}
+    hyper = methods.hyper_defaults("ppo") | sizes | {"epochs": 1, "minibatches": 4}
+    return {label: _update(env, methods.parse(label), hyper) for label in settings.labels or LABELS}
+
+
+def _update(env: Any, label: methods.Label, hyper: dict[str, Any]) -> Timed:
+    assert isinstance(env, Env)
+    if label.kind == "bptt" and label.length > hyper["steps"]:
+        raise UserError(f"memory '{label.name}': a segment is longer than the rollout of {hyper['steps']} steps")
+    algorithm = methods.build("ppo", env.spec, label, label.default_kernel, CRITIC, hyper)
+    keys = jax.random.split(jax.random.key(0), 4)
+
+    def prepare() -> tuple:
+        state = algorithm.init(env.spec, key=keys[0])
+        actor = algorithm.actor(state)
+        _, batch, _ = collect(env, actor, start(env, actor, algorithm.lanes, keys[1]), algorithm.steps, keys[2])
+        return state, batch
+
+    # Once for all rounds: what is timed is learning, not collecting.
+    state, batch = jax.block_until_ready(jax.jit(prepare)())
+    update = jax.jit(algorithm.update)
+    return Timed(lambda: update(state, batch, keys[3]))
