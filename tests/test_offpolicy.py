@@ -19,6 +19,7 @@ from s2pg.loops.base import settled
 from s2pg.memory import Sampled, Unrolled
 from s2pg.normalise import initial as no_statistics
 from s2pg.normalise import merge
+from s2pg.optimise import adam, step
 from s2pg.rollout import collect, start
 from s2pg.study import methods
 from s2pg.study.experiment import resolve
@@ -436,3 +437,41 @@ def test_what_cannot_work_is_refused_in_one_line_that_says_what_to_change(name, 
     message = str(error.value)
     assert "\n" not in message
     assert all(word in message for word in words), message
+
+
+# Learning rates over time --------------------------------------------------------------------------------------------
+
+
+def rates(**schedule) -> list[float]:
+    """How far Adam moves a number under a constant gradient, step by step: its rate."""
+    optimiser, x = adam(0.1, 0.0, **schedule), jnp.zeros(())
+    state, moved = optimiser.init(x), []
+    for _ in range(6):
+        new, state = step(optimiser, jnp.ones(()), state, x)
+        moved.append(float(x - new))
+        x = new
+    return moved
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({}, [0.1] * 6),
+        ({"anneal_steps": 4}, [0.1, 0.075, 0.05, 0.025, 0, 0]),
+        ({"rest": 2}, [0, 0, 0.1, 0.1, 0.1, 0.1]),
+        ({"anneal_steps": 4, "rest": 2}, [0, 0, 0.05, 0.025, 0, 0]),
+    ],
+)
+def test_learning_rates_fall_and_rest_as_asked(schedule, expected):
+    np.testing.assert_allclose(rates(**schedule), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_after_an_annealed_run_networks_and_statistics_stay_as_they_are(name):
+    algorithm = built(name, "s2pg", anneal_updates=1, normalise_obs=True)
+    state, batch = ready(algorithm)
+    update = quick(algorithm.update)
+    after, _ = update(state, batch, jax.random.key(1))
+    later, _ = update(after, batch, jax.random.key(2))
+    assert_close((after.kernel, after.critic, after.normaliser), (later.kernel, later.critic, later.normaliser))
+    assert largest(jax.tree.map(lambda a, b: a - b, after.kernel, state.kernel)) > 0

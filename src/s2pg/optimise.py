@@ -22,10 +22,10 @@ def adam(
 
     With `anneal_steps` its rate falls linearly to 0 over so many; it is 0 for the first `rest` steps.
     """
-    schedule: Any = optax.linear_schedule(rate, 0.0, anneal_steps) if anneal_steps else rate
-    if rest:
-        assert not anneal_steps, "a rate that rests at first does not anneal"
-        schedule = optax.join_schedules([optax.constant_schedule(0.0), optax.constant_schedule(rate)], [rest])
+    falling = optax.linear_schedule(rate, 0.0, anneal_steps) if anneal_steps else optax.constant_schedule(rate)
+    schedule: Any = (lambda count: jnp.where(count < rest, 0.0, falling(count))) if rest else falling
+    if not anneal_steps and not rest:
+        schedule = rate
     clip = optax.clip_by_global_norm(max_norm) if max_norm else optax.identity()
     return optax.chain(clip, optax.adam(schedule, eps=eps))
 

@@ -46,6 +46,7 @@ class OffPolicy(Algorithm):
     learning_rate: float = eqx.field(static=True, default=3e-4)
     critic_learning_rate: float = eqx.field(static=True, default=0.0)  # 0: the actor's
     critic_first: int = eqx.field(static=True, default=0)  # gradient steps before the actor begins to learn
+    anneal_updates: int = eqx.field(static=True, default=0)  # 0: constant; else the rates fall to 0 over so many
     max_grad_norm: float = eqx.field(static=True, default=0.0)  # 0: no clipping
     target_rate: float = eqx.field(static=True, default=0.005)  # tau
     reward_scale: float = eqx.field(static=True, default=1.0)  # what rewards are multiplied with before learning
@@ -53,6 +54,11 @@ class OffPolicy(Algorithm):
     actor_value: Literal["min", "mean", "first"] = eqx.field(static=True, default="min")
 
     off_policy: ClassVar[bool] = True
+
+    @property
+    def anneal_steps(self) -> int:
+        """Gradient steps over which learning rates fall to 0; 0: never."""
+        return self.anneal_updates * self.gradient_steps
 
     @property
     def rows(self) -> int:
@@ -87,7 +93,9 @@ class OffPolicy(Algorithm):
 
     def remember(self, state: TrainState, batch: Transition) -> TrainState:
         added = replay.add(state.replay, batch, self.memory.stored(batch.next_z))
-        return state._replace(replay=added, normaliser=merge(state.normaliser, batch.obs))
+        # Networks that no longer learn could not follow statistics that still move.
+        rate = jnp.clip(1.0 - state.updates / self.anneal_steps, 0.0, 1.0) if self.anneal_steps else 1.0
+        return state._replace(replay=added, normaliser=merge(state.normaliser, batch.obs, rate))
 
     def update(self, state: TrainState, batch: Transition, key: PRNGKeyArray) -> tuple[TrainState, Metrics]:
         state = self.remember(state, batch)

@@ -58,9 +58,9 @@ class SAC(OffPolicy):
     @property
     def optimisers(self) -> Optimisers:
         critic_rate = self.critic_learning_rate or self.learning_rate
-        actor = adam(self.learning_rate, self.max_grad_norm, rest=self.critic_first)
-        # Rates differ between the halves: they are applied in `_cool`.
-        return Optimisers(actor, adam(critic_rate, self.max_grad_norm), optax.scale_by_adam())
+        actor = adam(self.learning_rate, self.max_grad_norm, self.anneal_steps, rest=self.critic_first)
+        critic = adam(critic_rate, self.max_grad_norm, self.anneal_steps)
+        return Optimisers(actor, critic, optax.scale_by_adam())  # rates differ between the halves: see `_cool`
 
     def heads(self, spec: Spec) -> Heads:
         action = squashed_action_head(spec.action, self.action_log_std)

@@ -55,8 +55,10 @@ class TD3(OffPolicy):
 
     @property
     def optimisers(self) -> Networks:
-        actor = adam(self.learning_rate, self.max_grad_norm, rest=self.critic_first // self.policy_delay)
-        return Networks(actor, adam(self.critic_learning_rate or self.learning_rate, self.max_grad_norm))
+        turns, rest = (steps // self.policy_delay for steps in (self.anneal_steps, self.critic_first))
+        actor = adam(self.learning_rate, self.max_grad_norm, turns, rest=rest)
+        critic_rate = self.critic_learning_rate or self.learning_rate
+        return Networks(actor, adam(critic_rate, self.max_grad_norm, self.anneal_steps))
 
     def heads(self, spec: Spec) -> Heads:
         action = noisy_action_head(spec.action, self.action_log_std)
