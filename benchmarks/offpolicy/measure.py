@@ -3,8 +3,9 @@
     python benchmarks/offpolicy/measure.py --out FOLDER                  measures, writes rows.jsonl as it goes
     python benchmarks/offpolicy/measure.py --plot FOLDER                 draws goal.png and door.png, prints the tables
 
-Hyper-parameters are the presets of `s2pg train sac --task TASK`. Training time counts the warm-up, but neither
-compilation, which is done before, nor evaluation. Returns are means over 256 deterministic episodes.
+Hyper-parameters are the presets of `s2pg train sac --task TASK`. Times are those of a chunk of updates with nothing
+else on the machine, the warm-up included, neither compilation nor evaluation; then several processes may learn side by
+side (`--together`). Returns are means over 256 deterministic episodes.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from pathlib import Path
 import numpy as np
 
 TASKS = {"goal": ("pointmass-goal", 126.0, 100.0), "door": ("pointmass-door", 1297.0, 900.0)}  # scripted oracle, floor
-UPDATES = {"goal": 70_000, "door": 60_000}
+UPDATES = 100_000
 LABELS = ("s2pg", "bptt-10", "none", "oracle", "bptt-10-last", "bptt-5", "window-5", "bptt-32")
-SPEED = (1, 8)  # seeds side by side
 SPEED_CHUNK = 2000
 
 
@@ -41,6 +41,38 @@ def compiled(case: tuple[str, str], seeds: tuple[int, ...], chunk: int, hyper: d
     return case, loop, algorithm, experiment
 
 
+def alone(made: tuple, chunk: int) -> tuple[float, float]:
+    """Seconds of the warm-up and of one update, with nothing else on the machine."""
+    _, loop, *_ = made
+    began = time.perf_counter()
+    state = loop.warm_up(loop.init())
+    state.update.block_until_ready()
+    warm = time.perf_counter()
+    loop.advance(state)
+    return warm - began, (time.perf_counter() - warm) / chunk
+
+
+class Turns:
+    """Several processes on one GPU take their times one after the other, and then learn side by side."""
+
+    def __init__(self, folder: Path, number: int, of: int) -> None:
+        self.folder, self.number, self.of = folder, number, of
+
+    def _wait(self, name: str, upto: int) -> None:
+        deadline = time.monotonic() + 240  # one that failed must not hold up the others
+        while sum((self.folder / f"{name}-{i}").exists() for i in range(upto)) < upto and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+    def __enter__(self) -> None:
+        (self.folder / f"compiled-{self.number}").touch()
+        self._wait("compiled", self.of)
+        self._wait("timed", self.number)
+
+    def __exit__(self, *_: object) -> None:
+        (self.folder / f"timed-{self.number}").touch()
+        self._wait("timed", self.of)
+
+
 def speed(made: tuple, seeds: int, rounds: int = 4) -> dict:
     """Updates per second of all seeds together, s2pg."""
     _, loop, _, experiment = made
@@ -54,24 +86,20 @@ def speed(made: tuple, seeds: int, rounds: int = 4) -> dict:
     return row | {"spread": float(np.ptp(rates)), "hyper": experiment.hyper}
 
 
-def learn(made: tuple, seeds: tuple[int, ...], chunk: int, updates: int, write) -> None:
+def learn(made: tuple, seconds: tuple[float, float], seeds: tuple[int, ...], chunk: int, updates: int, write) -> None:
     (task, label), loop, algorithm, experiment = made
+    warm, each = seconds
     write({"kind": "config", "task": task, "label": label, "hyper": experiment.hyper})
-    began = time.perf_counter()
     state = loop.warm_up(loop.init())
-    state.update.block_until_ready()
-    wall = time.perf_counter() - began
     for done in range(chunk, updates + 1, chunk):
-        began = time.perf_counter()
         state, metrics = loop.advance(state)
-        seconds = time.perf_counter() - began
-        wall += seconds
+        wall = warm + done * each
         step = (algorithm.warmup + done * algorithm.steps) * algorithm.lanes
         measured = loop.evaluate(state)
         measured |= {name: metrics[name].mean(1) for name in ("value", "critic_loss", "entropy_action")}
         for i, seed in enumerate(seeds):
             row = {"kind": "row", "task": task, "label": label, "seed": seed, "step": step, "updates": done}
-            row |= {"wall_s": round(wall, 3), "steps_per_s": round(len(seeds) * chunk * algorithm.lanes / seconds)}
+            row |= {"wall_s": round(wall, 3), "steps_per_s": round(len(seeds) * algorithm.lanes / each)}
             write(row | {name: round(float(values[i]), 4) for name, values in measured.items()})
     last = measured["eval_return"]
     print(f"{task} {label}: median {np.median(last):.1f}, {np.round(last, 1)}, {wall:.0f} s", flush=True)
@@ -82,11 +110,13 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, help="measure, and write rows.jsonl here")
     what.add_argument("--plot", type=Path, help="draw and tabulate what was measured there")
-    parser.add_argument("--updates", type=int, help=f"instead of {UPDATES}")
+    parser.add_argument("--updates", type=int, default=UPDATES)
     parser.add_argument("--chunk", type=int, default=5_000, help="updates between evaluations")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--cases", nargs="*", default=[f"{task}/{label}" for label in LABELS for task in TASKS])
     parser.add_argument("--hyper", nargs="*", default=[], help="NAME=VALUE, for all")
+    parser.add_argument("--speed", type=int, nargs="*", default=[1, 8], help="seeds side by side to take the speed of")
+    parser.add_argument("--together", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="process I of N")
     parser.add_argument("--total", type=float, default=1e9, help="seconds after which no label is started")
     args = parser.parse_args()
     if args.plot:
@@ -106,17 +136,20 @@ def main() -> None:
         write({"kind": "machine", "hardware": hardware(), "versions": versions()})
         cases = [tuple(case.split("/")) for case in args.cases]
         # One environment step for each update, batch 256, critics that are plain perceptrons of 256.
-        single = {"lanes": 1, "capacity": 100_000, "q_network": "plain"} | hyper
+        single = {"lanes": 1, "capacity": 100_000, "q_network": "plain", "batch_size": 256, "anneal_updates": 0}
         with ThreadPoolExecutor(12) as pool:
-            fast = [pool.submit(compiled, ("goal", "s2pg"), tuple(range(n)), SPEED_CHUNK, single) for n in SPEED]
+            fast = [pool.submit(compiled, ("goal", "s2pg"), tuple(range(n)), SPEED_CHUNK, single) for n in args.speed]
             ready = list(pool.map(lambda case: compiled(case, seeds, args.chunk, hyper), cases))
         print(f"compiled after {time.monotonic() - began:.0f} s", flush=True)
-        for number, made in zip(SPEED, fast, strict=True):
-            write(row := speed(made.result(), number))
-            print(f"s2pg, {number} seeds: {row['updates_per_s']:.0f} updates/s", flush=True)
-        for made in ready:
+        with Turns(args.out.parent, *args.together):
+            for number, made in zip(args.speed, fast, strict=True):
+                write(row := speed(made.result(), number))
+                print(f"s2pg, {number} seeds: {row['updates_per_s']:.0f} updates/s", flush=True)
+            seconds = [alone(made, args.chunk) for made in ready]
+        print(f"timed after {time.monotonic() - began:.0f} s: {seconds}", flush=True)
+        for made, each in zip(ready, seconds, strict=True):
             if time.monotonic() - began < args.total:
-                learn(made, seeds, args.chunk, args.updates or UPDATES[made[0][0]], write)
+                learn(made, each, seeds, args.chunk, args.updates, write)
 
 
 def plot(folder: Path) -> None:

@@ -57,7 +57,9 @@ TASK: dict[tuple[str, str], dict[str, Any]] = {
     | {"state_log_std": -3.0, "smoothing_state": 0.025, "smoothing_state_clip": 0.0625, "total_steps": 960_000},
     ("ddpg", "recall"): RECALL | {"state_log_std": -3.0, "total_steps": 960_000},
     # Many environments and fresh experience where success is common from the start ...
-    ("sac", "pointmass-goal"): POINTMASS | {"lanes": 256, "capacity": 256_000, "total_steps": 25_600_000},
+    ("sac", "pointmass-goal"): POINTMASS | {
+        "lanes": 256, "capacity": 256_000, "anneal": True, "total_steps": 25_600_000,
+    },
     # ... and a longer memory of it where it is rare.
     ("sac", "pointmass-door"): POINTMASS | {"lanes": 64, "capacity": 500_000, "total_steps": 6_400_000},
     **{(name, task): {"lanes": 64, "total_steps": 3_200_000} for name in ("td3", "ddpg") for task in POINT_MASSES},
@@ -66,16 +68,18 @@ TASK: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "gym:"): {"lanes": 8, "steps": 128, "epochs": 10, "learning_rate": 3e-4, "total_steps": 200_000},
 }  # fmt: skip
 
-LABEL: dict[str, dict[str, Any]] = {
+LABEL: dict[str | tuple[str, str, str], dict[str, Any]] = {
     # It learns from dV/dz', so its critic has to know what is worth remembering.
     "s2pg-pathwise": {"privileged": True},
+    # Larger batches help where z' is drawn, and hold up policies that have nothing to draw (benchmarks/offpolicy).
+    ("sac", "pointmass-goal", "s2pg"): {"batch_size": 1024},
 }
 
 
 def preset(algorithm: str, task: str, label: Label) -> dict[str, Any]:
     key = "gym:" if task.startswith("gym:") else task
     merged = SWITCHES | ALGORITHM.get(algorithm, {}) | TASK.get((algorithm, key), {})
-    return merged | LABEL.get(label.kind, {})
+    return merged | LABEL.get(label.kind, {}) | LABEL.get((algorithm, key, label.kind), {})
 
 
 def resolve(
