@@ -3,11 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Stable-Baselines3 brings PyTorch, which nothing else here needs: it lives apart.
+SB3 := .venv-sb3
+SB3_STAMP := $(SB3)/.installed
 # Two test workers on two cores: one thread each is faster than two that fight.
 ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS" NPROC=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/pytest -n 2 -q
 
-.PHONY: demo test test-slow lint install clean
+.PHONY: demo test test-slow lint install sb3 sb3-compare clean
 
 demo: $(STAMP)
 	$(BIN)/s2pg demo
@@ -26,12 +29,24 @@ lint: $(STAMP)
 
 install: $(STAMP)
 
+# Another library learns on one of our tasks; and both are timed on the same one.
+sb3: $(SB3_STAMP)
+	$(SB3)/bin/python benchmarks/sb3/train.py
+
+sb3-compare: $(SB3_STAMP)
+	$(SB3)/bin/python benchmarks/sb3/compare.py --out benchmarks/sb3/cpu.json
+
+$(SB3_STAMP): pyproject.toml constraints.txt
+	test -x $(SB3)/bin/python || $(PYTHON) -m venv $(SB3)
+	$(SB3)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[sb3]" -c constraints.txt
+	touch $@
+
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" -c constraints.txt
 	touch $@
 
-# The environment stays: making it anew costs minutes. `rm -r .venv` removes it.
+# The environments stay: making them anew costs minutes. `rm -r .venv .venv-sb3` removes them.
 clean:
 	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist demo
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

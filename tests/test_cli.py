@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 import json
 import signal
 import subprocess
@@ -231,6 +231,27 @@ def test_eval_prints_a_table_and_films(run: Path, tmp_path: Path, capsys):
     assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF8")
 
 
+def test_eval_takes_other_options_of_the_task_that_show_the_same(run: Path, capsys):
+    assert call("eval", str(run), "--json", "--episodes", "4", "--set", "k=2") == 0
+    assert json.loads(capsys.readouterr().out)["iqm"] <= 1
+    assert call("eval", str(run), "--episodes", "4", "--set", "length=2") == 2
+    assert "unknown option of task recall 'length'" in capsys.readouterr().err
+
+
+def test_a_robot_trains_is_evaluated_elsewhere_and_filmed(capsys):
+    small = ["--hyper", "lanes=2", "steps=8", "size=4", "width=4", "epochs=1", "minibatches=1"]
+    task = ["--task", "hopper", "--set", "horizon=8", "backend=gymnasium"]
+    assert (
+        call("train", "ppo", *task, *small, "--steps", "16", "--borders", "1", "--episodes", "2", "--out", "hop") == 0
+    )
+    capsys.readouterr()
+    assert call("eval", "hop", "--episodes", "3", "--json", "--set", "hide=none") == 2
+    assert "the view 'policy' is another" in capsys.readouterr().err
+    # Masses are in the critic's view alone: a policy that has not seen any may meet them.
+    assert call("eval", "hop", "--episodes", "3", "--json", "--set", "masses=0.3", "noise=0.1") == 0
+    assert json.loads(capsys.readouterr().out)["seeds"][0]["min"] > 0
+
+
 def test_a_host_task_trains_and_evaluates(capsys):
     small = ["--hyper", "lanes=2", "steps=4", "size=4", "width=4", "epochs=1", "minibatches=1"]
     args = ["--task", "gym:s2pg/Recall-v0", "--set", "k=3", "--memory", "none", *small, "--steps", "16"]
@@ -259,7 +280,7 @@ def test_list_names_every_axis_and_tells_about_one(capsys):
 
 def test_every_option_and_hyper_parameter_is_explained():
     names = {name for algorithm in ALGORITHMS for name in hyper_defaults(algorithm)}
-    names |= {field.name for cls in TASKS.values() for field in dataclasses.fields(cls) if field.init}
+    names |= {name for maker in TASKS.values() for name in inspect.signature(maker).parameters}
     assert not names - MEANING.keys()
 
 

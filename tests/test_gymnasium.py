@@ -9,7 +9,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from s2pg.envs import tasks
-from s2pg.envs.gymnasium import GymTask, _Actions
+from s2pg.envs.gymnasium import GymTask
+from s2pg.envs.lanes import Actions
 from s2pg.envs.register import IDS, GymEnv, register
 from s2pg.errors import UserError
 from s2pg.types import Box
@@ -178,7 +179,7 @@ def test_actions_take_the_shape_and_type_of_the_space():
 
 def test_actions_mean_the_same_on_host_and_device():
     low, high = np.array([-2.0, 0.1, -np.inf], np.float32), np.array([2.0, 0.7, np.inf], np.float32)
-    host, device = _Actions(spaces.Box(low, high), "here"), Box(tuple(low.tolist()), tuple(high.tolist()), (3,))
+    host, device = Actions(spaces.Box(low, high), "here"), Box(tuple(low.tolist()), tuple(high.tolist()), (3,))
     assert host.space == device
     for action in np.random.default_rng(0).normal(0, 2, (50, 3)).astype(np.float32):
         there = jnp.asarray(action)

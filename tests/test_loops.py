@@ -320,9 +320,11 @@ def test_the_device_needs_no_second_buffer(looper):
 def test_nor_does_the_update_on_the_host(looper):
     made = looper("host", capacity=5_000)
     loop = made.shapes()
-    row = jax.eval_shape(made._act[True], loop.acting, loop.carry.timestep, loop.carry.z, loop.key, 0)
+    timestep = loop.carry.timestep
+    row = jax.eval_shape(made._act[True], loop.acting, timestep, loop.carry.z, loop.key, 0)
+    row = row._replace(obs=timestep.obs, next_obs=timestep.obs)
     given = (loop.train.replay, loop.train._replace(replay=()), loop.key, loop.update)
-    compiled = made._learn.lower(*given, [row] * 3, [loop.carry.timestep] * 3).compile()
+    compiled = made._learn.lower(*given, [row] * 3, [timestep] * 3).compile()
     temporary, size = workspace(compiled, loop.train.replay)
     assert temporary < size / 4
 
@@ -379,7 +381,7 @@ def test_steps_of_the_warm_up_count(where, tmp_path):
     training.train(
         algorithm, TASKS[where], seeds=(0,), steps=14 + 13, out=tmp_path, chunk=2, episodes=2, report=borders.append
     )
-    assert [(border.step, border.steps) for border in borders] == [(0, 38), (26, 38), (38, 38)]
+    assert [(border.step, border.steps) for border in borders] == [(0, 38), (0, 38), (26, 38), (38, 38)]
     assert [row["step"] for row in read_metrics(tmp_path / training.METRICS)] == [26, 38]
     assert Checkpoints(tmp_path / training.CHECKPOINTS).steps() == [26, 38]
 

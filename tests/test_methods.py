@@ -62,3 +62,19 @@ def test_pathwise_without_privilege_warns(tmp_path):
         out=tmp_path / "run", say=said.append,
     )  # fmt: skip
     assert len(said) == 1 and "critic" in said[0]
+
+
+def test_robots_have_presets_of_their_own_on_each_backend():
+    host, device = (s2pg.make("halfcheetah", backend=backend) for backend in ("gymnasium", "mjx"))
+    for env, lanes, steps in ((host, 8, 1_000_000), (device, 1024, 10_000_000)):
+        found, built = resolve("ppo", env)
+        assert (built.lanes, found.steps, found.hyper["size"]) == (lanes, steps, 32)
+        assert resolve("ppo", env, memory="bptt-32")[0].hyper["size"] == 128  # what is said of s2pg alone
+    assert [resolve("sac", env)[1].gradient_steps for env in (host, device)] == [1, 8]
+
+
+def test_a_run_has_about_as_many_borders_as_asked_for():
+    chunks = [resolve("ppo", s2pg.make("recall"), steps=409_600, borders=borders)[0].chunk for borders in (10, 50)]
+    assert chunks == [10, 2]
+    with pytest.raises(UserError, match="borders must be 1 or more"):
+        resolve("ppo", s2pg.make("recall"), borders=0)

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import s2pg
 from s2pg.errors import UserError
-from s2pg.evaluate import evaluate, film
+from s2pg.evaluate import compare, evaluate, film
 from s2pg.normalise import merge
 from s2pg.study.experiment import Policy, resolve
 from s2pg.types import CRITIC, POLICY
@@ -195,3 +195,14 @@ def test_actions_are_of_the_environments_own_space(space):
             assert space.contains(int(action) if isinstance(space, spaces.Discrete) else action)
     finally:
         del gymnasium.registry["World-v0"]
+
+
+def test_actors_compared_side_by_side_play_as_each_does_alone():
+    env = s2pg.make("masked-pendulum", horizon=6)
+    _, built = resolve("ppo", env, hyper={"size": 4, "width": 4})
+    state = built.init(env.spec, key=jax.random.key(0))
+    actors, key = [built.actor(state, explore) for explore in (False, True)], jax.random.key(5)
+    both = jax.jit(lambda: compare(env, actors, 3, key))()
+    alone = jax.jit(lambda: jnp.stack([evaluate(env, actor, 3, key) for actor in actors]))()
+    np.testing.assert_allclose(both, alone, rtol=1e-5)
+    assert not np.allclose(both[0], both[1])

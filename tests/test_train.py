@@ -12,7 +12,7 @@ import pytest
 import s2pg
 from s2pg import training
 from s2pg.envs.base import Env
-from s2pg.errors import Diverged
+from s2pg.errors import Diverged, UserError
 from s2pg.io.checkpoint import Checkpoints, load_arrays
 from s2pg.io.sinks import read_metrics
 from s2pg.loops import DeviceLoop
@@ -88,7 +88,11 @@ def compilations():
 def test_everything_is_compiled_by_the_first_border(task, algorithm, tmp_path, compilations):
     env = Probe(continuous=algorithm == "sac") if task == "device" else s2pg.make("gym:Pendulum-v1", horizon=20)
     counts, hyper = [], OFF_POLICY if algorithm == "sac" else {}
-    report = lambda border: counts.append((border.step, len(compilations), len(Probe.traces)))  # noqa: E731
+
+    def report(border):
+        if border.rows or not border.compiled:
+            counts.append((border.step, len(compilations), len(Probe.traces)))
+
     train(env, tmp_path, 4, report=report, algorithm=algorithm, **hyper)
     warm = hyper.get("learning_starts", 0)
     assert [step for step, *_ in counts] == [0, *(warm + 32 * i for i in range(1, 5))]
@@ -181,7 +185,22 @@ def test_episodes_cut_short_by_staggering_are_not_counted():
     for lane in range(8):
         first, *later = np.flatnonzero(done[:, lane])
         assert first == 9 - age[lane]
-        assert np.isnan(ended[first, lane]) == (age[lane] > 0)
+        assert np.isnan(ended.score[first, lane]) == (age[lane] > 0)
         for last in later:
-            np.testing.assert_allclose(ended[last, lane], reward[last - 9 : last + 1, lane].sum(), rtol=1e-5)
-    assert np.isfinite(np.asarray(ended)).sum() == done.sum() - (age > 0).sum()
+            np.testing.assert_allclose(ended.score[last, lane], reward[last - 9 : last + 1, lane].sum(), rtol=1e-5)
+    assert np.isfinite(np.asarray(ended.score)).sum() == done.sum() - (age > 0).sum()
+
+
+def test_memory_that_runs_out_is_said_in_one_line(tmp_path, monkeypatch):
+    def full(self, loop, fresh=False):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 99 bytes")
+
+    monkeypatch.setattr(DeviceLoop, "prepare", full)
+    with pytest.raises(UserError, match="no memory for 2 environments for each of 2 seeds: make 'lanes' smaller"):
+        train(Probe(), tmp_path, chunks=1)
+
+
+def test_a_run_reports_before_it_compiles_and_when_it_has(tmp_path):
+    borders = []
+    train(Probe(), tmp_path, chunks=1, report=borders.append)
+    assert [(border.compiled, bool(border.rows)) for border in borders] == [(False, False), (True, False), (True, True)]

@@ -24,7 +24,7 @@ class Actor(eqx.Module):
 
     def __call__(self, obs: Obs, z: State, key: PRNGKeyArray) -> tuple[Decision, State, Decision]:
         """(u, z', log pi(u | o, z)); the mode of a and of z' unless the actor explores."""
-        seen = read(normalise(self.normaliser, obs), self.reads)
+        seen = read(normalise(self.normaliser, {name: obs[name] for name in self.reads}), self.reads)
         return self.memory.act(self.kernel, seen, z, key if self.explore else None)
 
     def initial(self) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,21 +19,38 @@ from s2pg.types import State, Timestep, Transition
 
 def evaluate(env: Any, actor: Actor, episodes: int, key: PRNGKeyArray) -> Float[Array, " episodes"]:
     """Undiscounted returns of whole episodes. Deterministic if the actor does not explore: the mode of a and of z'."""
+    return compare(env, (actor,), episodes, key)[0]
+
+
+def compare(env: Any, actors: Sequence[Actor], episodes: int, key: PRNGKeyArray) -> Float[Array, "actors episodes"]:
+    """The same for several actors, which play the same episodes.
+
+    All lanes are stepped at once: a simulator takes hardly longer for twice as many.
+    """
     start_key, run_key = jax.random.split(key)
-    carry = start(env, actor, episodes, start_key, stagger=False)
-    alive = jnp.ones(episodes, bool)
+    carries = [start(env, actor, episodes, start_key, stagger=False) for actor in actors]
+    together = lambda trees: jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)  # noqa: E731
+
+    def apart(tree: PyTree) -> list[PyTree]:
+        return [
+            jax.tree.map(lambda leaf, i=i: leaf[i * episodes : (i + 1) * episodes], tree) for i in range(len(actors))
+        ]
 
     def step(carry: tuple, key: PRNGKeyArray) -> tuple[tuple, Array]:
-        (env_state, timestep, z), alive = carry
+        (env_state, timestep, zs), alive = carry
         act_key, env_key = jax.random.split(key)
-        rows = jax.vmap(transition, in_axes=(None, 0, 0, 0))(actor, timestep, z, jax.random.split(act_key, episodes))
-        env_state, after = jax.vmap(env.advance)(env_state, rows.decision.action, jax.random.split(env_key, episodes))
+        keys, over_lanes = jax.random.split(act_key, episodes), jax.vmap(transition, in_axes=(None, 0, 0, 0))
+        rows = [over_lanes(*each, keys) for each in zip(actors, apart(timestep), zs, strict=True)]
+        env_keys = together([jax.random.split(env_key, episodes)] * len(actors))
+        env_state, after = jax.vmap(env.advance)(env_state, together([row.decision.action for row in rows]), env_keys)
         reward = jnp.where(alive, after.reward, 0.0)
-        return ((env_state, after, rows.next_z), alive & ~(after.terminated | after.truncated)), reward
+        going = alive & ~(after.terminated | after.truncated)
+        return ((env_state, after, [row.next_z for row in rows]), going), reward
 
-    inner = (carry.env_state, carry.timestep, carry.z)
+    inner = (together([c.env_state for c in carries]), together([c.timestep for c in carries]), [c.z for c in carries])
+    alive = jnp.ones(len(actors) * episodes, bool)
     _, rewards = jax.lax.scan(step, (inner, alive), jax.random.split(run_key, env.horizon))
-    return jnp.sum(rewards, axis=0)
+    return jnp.sum(rewards, axis=0).reshape(len(actors), episodes)
 
 
 class Film(NamedTuple):

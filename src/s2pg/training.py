@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -32,11 +32,12 @@ CONFIG, METRICS, CHECKPOINTS, POLICIES, EVENTS = "config.json", "metrics.jsonl",
 
 
 class Border(NamedTuple):
-    """What a training run reports between two chunks, and, without rows, before it compiles."""
+    """What a training run reports between two chunks, and, without rows, before and after it compiles."""
 
     step: int  # environment steps of each seed so far
     steps: int  # ... in all
     rows: list[Row]
+    compiled: bool = True
 
 
 class Interrupted(KeyboardInterrupt):
@@ -84,6 +85,18 @@ def device_memory() -> int:
     return stats.get("bytes_limit", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
+@contextlib.contextmanager
+def _within_memory(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[None]:
+    """Says in one line that the device's memory ran out, and what to do."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        envs = f"{algorithm.lanes:,} environments for each of {len(seeds)} seed{'s' * (len(seeds) > 1)}"
+        raise UserError(f"the device has no memory for {envs}: make 'lanes' smaller, or train fewer seeds") from error
+
+
 def policy_file(out: Path, seed: int) -> Path:
     return out / POLICIES / f"seed-{seed}.npz"
 
@@ -117,7 +130,7 @@ def train(
     at = lambda number: algorithm.warmup * algorithm.lanes + number * per_chunk  # noqa: E731
     files = Checkpoints(out / CHECKPOINTS, keep)
     done, wall, size = 0, 0.0, 0
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as opened, _within_memory(algorithm, seeds):
         kind = DeviceLoop if isinstance(env, Env) else HostLoop
         looper: Looper = kind(algorithm, env, seeds, chunk, episodes)
         opened.callback(looper.close)
@@ -143,8 +156,10 @@ def train(
         purge_step = at(done) + 1 if resume else None
         board = opened.enter_context(contextlib.closing(TensorBoard(out / EVENTS, purge_step)))
         stop = opened.enter_context(_Stop(say))
-        report(Border(at(done) if found else 0, at(chunks), []))
+        begun = Border(at(done) if found else 0, at(chunks), [])
+        report(begun._replace(compiled=False))
         looper.prepare(loop, fresh=not found)
+        report(begun)
         if not found:
             began = time.perf_counter()
             loop = jax.block_until_ready(looper.warm_up(loop))

@@ -46,6 +46,7 @@ class Timestep(NamedTuple):
     terminated: Array
     truncated: Array
     first: Array
+    diverged: Any = ()  # whether a simulation broke down and ended the episode, where it can
 
 
 class Transition(NamedTuple):

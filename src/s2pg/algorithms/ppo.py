@@ -126,13 +126,13 @@ class PPO(Algorithm):
             time, lane, valid = (column[chosen] for column in table)
             piece = jax.tree.map(lambda leaf: leaf[time, lane], scaled)
             grads, metrics = jax.grad(self._loss, has_aux=True)(networks, piece, valid, std)
-            # Seen before the step: the minibatch that finds the policy too far away does not push it further.
-            stopped |= (self.kl_stop > 0) & (metrics["kl"] > self.kl_stop)
             stepped = [step(*parts) for parts in zip(self.optimisers, grads, optimiser, networks, strict=True)]
             new = Networks(*(each.network for each in stepped)), tuple(each.state for each in stepped)
-            networks, optimiser = jax.tree.map(
-                lambda old, fresh: jnp.where(stopped, old, fresh), (networks, optimiser), new
-            )
+            if self.kl_stop > 0:
+                # Seen before the step: the minibatch that finds the policy too far away does not push it further.
+                stopped |= metrics["kl"] > self.kl_stop
+                new = jax.tree.map(lambda old, fresh: jnp.where(stopped, old, fresh), (networks, optimiser), new)
+            networks, optimiser = new
             metrics |= {"stopped": stopped.astype(jnp.float32), "actor_gradient": norm(grads.kernel)}
             return (networks, optimiser, stopped), metrics
 

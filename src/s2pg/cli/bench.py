@@ -25,16 +25,20 @@ class Bench:
       offpolicy  one SAC update with the authors' network sizes under each memory rule, the same with an
                  environment step for each, and the machine's rate for matrices; `none` has as many
                  parameters as s2pg
+      envs       a step of each robot under random actions: sync and async (Gymnasium's own vector
+                 environments), gymnasium (ours on the host) and, where there is an accelerator or
+                 --labels asks for them, mjx (ours on the device) and "mjx, ppo s2pg" (training there)
 
     Examples:
       s2pg bench memory --json > memory.json
       s2pg bench offpolicy
+      s2pg bench envs --tasks halfcheetah ant
     """
 
     computes: ClassVar[bool] = True
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
-    """which benchmark: memory or offpolicy"""
+    """which benchmark: memory, offpolicy or envs"""
     settings: OmitArgPrefixes[bench.Settings] = field(default_factory=bench.Settings)
     json: bool = False
     """print JSON on stdout instead of a table"""
@@ -57,14 +61,21 @@ class Bench:
         return 0
 
 
+def _milliseconds(seconds: float) -> str:
+    own = 1e3 * seconds
+    return f"{own:.2f}" if own >= 1 else f"{own:.3g}"  # steps of an environment take microseconds
+
+
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "seconds": ("ms", lambda x: f"{1e3 * x:.2f}"),
-    "spread": ("spread (IQR)", lambda x: f"{1e3 * x:.2f}"),
+    "seconds": ("ms", _milliseconds),
+    "spread": ("spread (IQR)", _milliseconds),
+    "lanes": ("lanes", lambda x: f"{x:,}"),
+    "steps_per_s": ("steps/s", lambda x: f"{x:,.0f}"),
     "ratio": ("ratio", lambda x: f"{x:.2f}"),
     "parameters": ("parameters", lambda x: f"{x:,}"),
     "gflop": ("GFLOP", lambda x: f"{x:.2f}"),
     "gflop_per_s": ("GFLOP/s", lambda x: f"{x:.1f}"),
-    "share": ("share of matrices", lambda x: f"{x:.0%}"),
+    "share": ("share", lambda x: f"{x:.0%}"),
 }
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from s2pg.analysis.statistics import iqm
+from s2pg.cli.train import pairs
 from s2pg.errors import UserError
 from s2pg.io import video
 from s2pg.study import assess
@@ -48,6 +49,10 @@ class Eval:
     """training seed: whose policy to evaluate"""
     eval_seed: Annotated[int, arg(metavar="S")] = 0
     """which episodes: the same number gives the same ones"""
+    options: Annotated[
+        tuple[str, ...], arg(name="set", metavar="NAME=VALUE ...", help_behavior_hint="(default: as in training)")
+    ] = ()
+    """other options of the task than in training, such as backend=gymnasium or masses=0.3"""
     video: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """film one episode into this .gif or .mp4, with the internal state z beneath"""
     json: bool = False
@@ -61,8 +66,12 @@ class Eval:
         if self.video:
             video.check(self.video)
         run = Run(self.run)
-        env, seeds = run.env(), run.experiment.seeds if self.seed is None else (self.seed,)
+        env = run.env(**pairs("--set", self.options))
+        seeds = run.experiment.seeds if self.seed is None else (self.seed,)
         actors = {seed: run.policy(seed, explore=self.stochastic).actor for seed in seeds}
+        for view in next(iter(actors.values())).reads:
+            if env.spec.views[view] != run.spec.views[view]:
+                raise UserError(f"with these options the view '{view}' is another than the policy was trained on")
         rows = []
         for seed, actor in actors.items():
             found = assess.returns(env, actor, self.episodes, self.eval_seed)
@@ -74,7 +83,8 @@ class Eval:
         else:
             Console().print(_table(rows), f"IQM over seeds: {middle:.4g}")
         if self.video:  # last: where a task cannot be drawn, its figures have been told
-            video.write(assess.film(env, actors[seeds[0]], self.eval_seed), self.video)
+            every, fps = assess.pace(env)
+            video.write(assess.film(env, actors[seeds[0]], self.eval_seed, every), self.video, fps)
             print(f"film: {self.video}", file=sys.stderr)
         return 0
 

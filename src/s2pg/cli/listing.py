@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
@@ -16,22 +15,35 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from s2pg.algorithms import ALGORITHMS
-from s2pg.envs.gymnasium import PREFIX
-from s2pg.envs.tasks import TASKS, descriptions
+from s2pg.envs.tasks import TASKS, descriptions, prefix_of
 from s2pg.errors import unknown
 from s2pg.kernels import KERNELS
 from s2pg.study import methods, presets
 
-GYM = f"{PREFIX}ID"
-GYM_OPTIONS = {
+OTHERS = {
+    "gym:": "Any Gymnasium environment with Box or Discrete actions, such as gym:Pendulum-v1.",
+    "brax:": "A Brax environment, such as brax:ant (s2pg[brax]).",
+    "playground:": "A MuJoCo Playground environment, such as playground:CartpoleBalance (s2pg[playground]).",
+    "gymnax:": "A gymnax environment, such as gymnax:CartPole-v1 (s2pg[gymnax]).",
+}
+OTHERS_OPTIONS = {
     "hide": ("nothing", "indices of observation entries that the policy sees as 0, such as 2,3"),
     "horizon": ("its own", "time limit"),
-    "...": ("", "anything else goes to gymnasium.make"),
+    "...": ("", "anything else goes to what makes the environment, such as gymnasium.make"),
 }
 MEANING = {
     "k": "length of an episode: the cue is shown at its first step and asked for at its last",
     "cue": "bit, or real for a number in [-1, 1]",
     "horizon": "steps after which an episode is cut",
+    "hide": "what the policy does not see: groups of the observation or indices, such as velocities,3, or none",
+    "masses": "each link is up to this share heavier or lighter, anew in every episode",
+    "spread": "of masses: uniform, or three for one of -masses, 0 and +masses",
+    "noise": "standard deviation of what is added to the policy's view",
+    "backend": "gymnasium (C MuJoCo on the host), mjx (on the device), or auto: mjx where there is an accelerator",
+    "iterations": "of MJX's solver; 0: as many as the robot needs, 4, or 6 for ant and humanoid",
+    "line_searches": "in each iteration of MJX's solver (default: 4)",
+    "integrator": "of MJX: model (what the robot's file says), or euler, which is faster and less exact",
+    "variants": "models of other masses that MJX draws from (default: 1024)",
     "speed": "of the point, in units a second; the field is 150 units wide, an action lasts 0.6 s",
     "lanes": "environments side by side",
     "steps": "steps of each lane per update",
@@ -137,21 +149,21 @@ def _kernels() -> dict[str, str]:
 
 
 def _tasks() -> dict[str, str]:
-    return descriptions() | {GYM: "Any Gymnasium environment with Box or Discrete actions, such as gym:Pendulum-v1."}
+    return descriptions() | {f"{prefix}ID": text for prefix, text in OTHERS.items()}
 
 
 def _task_options(name: str) -> Mapping[str, tuple[Any, str]]:
-    if name.startswith(PREFIX):
-        return GYM_OPTIONS
-    fields = [field for field in dataclasses.fields(TASKS[name]) if field.init]
-    defaults = {field.name: "" if field.default is dataclasses.MISSING else field.default for field in fields}
+    if prefix_of(name):
+        return OTHERS_OPTIONS
+    known = inspect.signature(TASKS[name]).parameters.values()
+    defaults = {each.name: "" if each.default is each.empty else each.default for each in known}
     return {each: (default, MEANING.get(each, "")) for each, default in defaults.items()}
 
 
 def _everything(_: str) -> Iterable[Group]:
     def with_options(task: str) -> str:
         given = [f"{name}={default}" if default != "" else name for name, (default, _) in _task_options(task).items()]
-        return " ".join(given) if task != GYM else "hide horizon ..."
+        return " ".join(given[:3] + ["..."] * (len(given) > 3)) if not prefix_of(task) else "hide horizon ..."
 
     tasks = [(name, with_options(name), text) for name, text in _tasks().items()]
     yield _table("tasks (--task)", ("name", "options (--set)", "what it is"), tasks)
@@ -169,15 +181,17 @@ def _one(name: str) -> Iterable[Group]:
         yield _table(f"{name}: {_algorithms()[name]}", ("hyper-parameter (--hyper)", "default", "what it is"), rows)
         if presets.ALGORITHM.get(name, {}).get("privileged"):
             yield Group(Text("Its critic reads the full state unless --critic policy is given.\n"))
-    elif name in TASKS or name.startswith(PREFIX):
-        known = GYM if name.startswith(PREFIX) else name
+    elif name in TASKS or prefix_of(name):
+        prefix = prefix_of(name)
+        known = f"{prefix}ID" if prefix else name
         rows = [(each, default, text) for each, (default, text) in _task_options(known).items()]
         yield _table(f"{name}: {_tasks()[known]}", ("option (--set)", "default", "what it is"), rows)
-        key = PREFIX if known == GYM else name
-        given = {algorithm: preset for (algorithm, task), preset in presets.TASK.items() if task == key}
+        key = prefix or name
+        lines = presets.lines(f"{key}@mjx" if "backend" in _task_options(known) else key)
+        given = [(algorithm, task, preset) for (algorithm, task), preset in presets.TASK.items() if task in lines]
         if given:
-            texts = [(each, " ".join(f"{k}={v}" for k, v in preset.items())) for each, preset in given.items()]
-            yield _table("presets", ("algorithm", "what differs from its defaults"), texts)
+            texts = [(each, task, " ".join(f"{k}={v}" for k, v in preset.items())) for each, task, preset in given]
+            yield _table("presets", ("algorithm", "for", "what differs from its defaults"), texts)
     elif name in KERNELS:
         yield _table("kernel", ("name", "what it is"), [(name, _kernels()[name])])
     else:

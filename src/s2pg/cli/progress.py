@@ -29,14 +29,14 @@ class Watch:
 
     def report(self, border: Border) -> None:
         self.step = border.step
-        text = self._text(border) if border.rows else "compiling"
+        text = self._text(border) if border.rows else "training" if border.compiled else "compiling"
         tenth = 10 * border.step // border.steps
         if self._bar is not None:
             # The bar appears with the first report: before that, nothing has been found to be right.
             self._task = self._bar.add_task(self._name, text=text) if self._task is None else self._task
             total = border.steps if border.rows else None  # without a total, the bar moves to and fro
             self._bar.update(self._task, total=total, completed=border.step, text=text)
-        elif tenth > self._tenth or not border.rows:
+        elif tenth > self._tenth or not border.compiled:
             self.say(f"{self._name}: {text}")
         self._tenth = tenth
 

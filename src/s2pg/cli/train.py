@@ -88,6 +88,8 @@ class Train:
     """one policy is trained for each, side by side"""
     episodes: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: 64, of gym tasks 10)")] = None
     """episodes of each evaluation on the way"""
+    borders: Annotated[int, arg(metavar="N")] = 50
+    """about how often to log, evaluate and checkpoint"""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK-ALGO-LABEL)")] = None
     """run folder; one that exists is never overwritten"""
     resume: bool = False
@@ -102,7 +104,7 @@ class Train:
                 experiment.train(
                     self.algorithm, env, memory=self.memory, kernel=self.kernel, critic=self.critic, hyper=hyper,
                     steps=self.steps, seeds=self.seeds, out=out, resume=self.resume, episodes=self.episodes,
-                    report=watch.report, say=watch.say,
+                    borders=self.borders, report=watch.report, say=watch.say,
                 )  # fmt: skip
             except Diverged as error:
                 raise Diverged(f"{error}; {_last_good(out)}") from error

@@ -6,7 +6,7 @@ its own, clipping of actions, and the reset. `vmap` over lanes is the caller's.
 
 # No postponed annotations here: Equinox knows an AbstractVar only by its value, not by its name.
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -49,6 +49,10 @@ class Env(eqx.Module):
     def views(self, inner: PyTree, elapsed: Array) -> Obs:
         """The named observation vectors, `policy` and `critic` at least."""
 
+    def broke(self, inner: PyTree) -> Any:
+        """Whether a simulation broke down in the last step, and ended the episode by it; () where none can."""
+        return ()
+
     def render(self, state: EnvState) -> np.ndarray:
         """An RGB picture, uint8 [height, width, 3], drawn on the host."""
         raise NotImplementedError(f"{type(self).__name__} draws no pictures")
@@ -66,7 +70,7 @@ class Env(eqx.Module):
     def reset(self, key: PRNGKeyArray) -> tuple[EnvState, Timestep]:
         state = EnvState(self.begin(key), jnp.zeros((), jnp.int32), jnp.zeros(self.action.size))
         obs, false = self._observe(state), jnp.zeros((), bool)
-        return state, Timestep(obs, obs, jnp.zeros(()), false, false, ~false)
+        return state, Timestep(obs, obs, jnp.zeros(()), false, false, ~false, self.broke(state.inner))
 
     def advance(self, state: EnvState, action: Array, key: PRNGKeyArray) -> tuple[EnvState, Timestep]:
         """One step without the autoreset; `action` is in policy units."""
@@ -74,7 +78,8 @@ class Env(eqx.Module):
         state = EnvState(inner, state.elapsed + 1, self.action.encode(action))
         obs = self._observe(state)
         truncated = (state.elapsed >= self.horizon) & ~terminated
-        return state, Timestep(obs, obs, reward, terminated, truncated, jnp.zeros((), bool))
+        first = jnp.zeros((), bool)
+        return state, Timestep(obs, obs, reward, terminated, truncated, first, self.broke(inner))
 
     def step(self, state: EnvState, action: Array, key: PRNGKeyArray) -> tuple[EnvState, Timestep]:
         """One step; where the episode ends, `obs` is already that of the next one."""

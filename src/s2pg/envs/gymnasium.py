@@ -1,9 +1,4 @@
-"""Gymnasium environments on the host: `GymTask` says which, `HostLanes` steps S x N of them in turn.
-
-A lane means the same as on the device (`s2pg.envs.base`): actions come in policy units, an ended episode gives
-way to the next in the same step, the previous action is a view. Every episode is seeded from (seed, lane,
-episode, stream), so that a run can be resumed by replaying the actions of its open episodes.
-"""
+"""Gymnasium environments on the host: `GymTask` says which, `GymLanes` steps S x N of them in turn."""
 
 from __future__ import annotations
 
@@ -13,12 +8,10 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Array
 
+from s2pg.envs.lanes import Action, Actions, Lanes, Moved
 from s2pg.errors import UserError
-from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Box, Discrete, Spec, Timestep
-
-Action = np.ndarray | np.generic  # NumPy hands out scalars where an array has no axes left
+from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Spec
 
 PREFIX = "gym:"
 UNLIMITED = 10_000  # where episodes of an environment without a time limit are cut
@@ -73,39 +66,6 @@ class _Views:
         return views
 
 
-class _Actions:
-    """`types.Box` and `types.Discrete` in NumPy: JAX would cost more per step than most environments."""
-
-    def __init__(self, space: spaces.Space, where: str):
-        if isinstance(space, spaces.Box):
-            self._low, self._high = (np.asarray(bound, np.float32).reshape(-1) for bound in (space.low, space.high))
-            self.space = Box(tuple(map(float, self._low)), tuple(map(float, self._high)), space.shape)
-            self._bounded = np.isfinite(self._low) & np.isfinite(self._high)
-            low, high = (np.where(self._bounded, bound, 0.0) for bound in (self._low, self._high))
-            self._least, self._most = np.where(self._bounded, -1.0, self._low), np.where(self._bounded, 1.0, self._high)
-            self._middle = ((low + high) / 2).astype(np.float32)
-            self._half = np.where(self._bounded, (high - low) / 2, 1.0).astype(np.float32)
-            self.empty = np.zeros(self.space.size, np.float32)
-        elif isinstance(space, spaces.Discrete):
-            self.space = Discrete(int(space.n), int(space.start))
-            self.empty = np.zeros((), np.int32)
-        else:
-            raise UserError(f"actions of {where} are {type(space).__name__}; known: Box, Discrete")
-        self._gym = space
-
-    def encode(self, action: Action) -> np.ndarray:
-        if isinstance(self.space, Discrete):
-            return np.eye(self.space.n, dtype=np.float32)[int(action)]
-        return np.clip(action, self._least, self._most).astype(np.float32)
-
-    def execute(self, action: Action) -> Any:
-        if isinstance(self._gym, spaces.Discrete):
-            return self._gym.start + np.int64(action)
-        # Clipped again: middle + half can round to just above `high`, which strict environments refuse.
-        own = np.clip(self._middle + self._half * self.encode(action), self._low, self._high)
-        return own.reshape(self._gym.shape).astype(self._gym.dtype)
-
-
 class GymTask:
     """A Gymnasium environment by its id, `gym:Pendulum-v1` or `gym:module:Id-v0`, with entries `hide` unseen.
 
@@ -129,7 +89,7 @@ class GymTask:
         try:
             limit = env.spec.max_episode_steps if env.spec else None
             self._views = _Views(env.observation_space, self._hide, self.id)
-            self._actions = _Actions(env.action_space, self.id)
+            self._actions = Actions(env.action_space, self.id)
         finally:
             env.close()
         sizes = self._views.sizes | {PREVIOUS_ACTION: self._actions.space.size}
@@ -154,119 +114,38 @@ class GymTask:
         """The views of an observation as the environment gives it: what a session wants where that is no vector."""
         return self._views.of(observation)
 
-    def lanes(self, seeds: Sequence[int], lanes: int, stream: int = 0, render: bool = False) -> HostLanes:
+    def lanes(self, seeds: Sequence[int], lanes: int, stream: int = 0, render: bool = False) -> GymLanes:
         """`lanes` environments for each seed; another `stream` gives other episodes, as for evaluation."""
         more = {"render_mode": "rgb_array"} if render else {}
         envs = [self._make(max_episode_steps=self.spec.horizon, **more) for _ in range(len(seeds) * lanes)]
-        return HostLanes(envs, self._views, self._actions, seeds, lanes, stream, self.spec.horizon)
+        shared = (self.spec.views, self._actions, seeds, lanes, stream, self.spec.horizon)
+        return GymLanes(envs, self._views, *shared)
 
 
-class HostLanes:
-    """S x N environments stepped one after the other; arrays carry the leading axes [S, N]."""
+class GymLanes(Lanes):
+    """Gymnasium environments stepped one after the other."""
 
-    def __init__(
-        self,
-        envs: list[gymnasium.Env],
-        views: _Views,
-        actions: _Actions,
-        seeds: Sequence[int],
-        lanes: int,
-        stream: int,
-        horizon: int,
-    ):
-        self.horizon = horizon
-        self._envs, self._views, self._actions = envs, views, actions
-        self._names = [(seed, lane) for seed in seeds for lane in range(lanes)]
-        self._shape, self._stream = (len(seeds), lanes), stream
-        self._episode = [0] * len(envs)
-        self._taken: list[list[Action]] = [[] for _ in envs]  # the actions of each open episode
-        self._obs: list[dict[str, np.ndarray]] = [{} for _ in envs]
+    def __init__(self, envs: list[gymnasium.Env], views: _Views, *shared: Any):
+        super().__init__(*shared)
+        self._envs, self._views = envs, views
 
-    def _begin(self, i: int) -> None:
-        """Starts episode number `_episode[i]` of lane i."""
-        entropy = (*self._names[i], self._episode[i], self._stream)
-        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+    def _show(self, i: int, observation: Any) -> None:
+        for name, view in self._views.of(observation).items():
+            self._obs[name][i] = view
+
+    def _open(self, i: int, seed: int) -> None:
         observation, _ = self._envs[i].reset(seed=seed)
-        self._taken[i] = []
-        self._obs[i] = self._views.of(observation) | {PREVIOUS_ACTION: np.zeros(self._actions.space.size, np.float32)}
+        self._show(i, observation)
 
-    def _act(self, i: int, action: Action) -> tuple[float, bool, bool]:
+    def _step(self, i: int, action: Action) -> tuple[float, bool, bool]:
         observation, reward, terminated, truncated, _ = self._envs[i].step(self._actions.execute(action))
-        self._taken[i].append(action)
-        self._obs[i] = self._views.of(observation) | {PREVIOUS_ACTION: self._actions.encode(action)}
+        self._show(i, observation)
         return float(reward), bool(terminated), bool(truncated) and not terminated
 
-    def _stack(self, rows: Any, dtype: Any = np.float32) -> Any:
-        array = np.asarray(rows, dtype)
-        return array.reshape(*self._shape, *array.shape[1:])
-
-    def _stack_obs(self) -> dict[str, Any]:
-        return {name: self._stack([obs[name] for obs in self._obs]) for name in self._obs[0]}
-
-    def _opened(self) -> Timestep:
-        obs, none = self._stack_obs(), [0] * len(self._envs)
-        reward, terminated, truncated = (self._stack(none, kind) for kind in (np.float32, bool, bool))
-        return Timestep(
-            obs, obs, reward, terminated, truncated, self._stack([not taken for taken in self._taken], bool)
-        )
-
-    def reset(self, stream: int | None = None) -> Timestep:
-        """Every lane at the start of its episode 0, in another stream of episodes if one is named."""
-        self._stream = self._stream if stream is None else stream
-        self._episode = [0] * len(self._envs)
-        for i in range(len(self._envs)):
-            self._begin(i)
-        return self._opened()
-
-    def step(self, actions: np.ndarray | Array) -> Timestep:
-        """One step of every lane, `actions` [S, N, ...] in policy units."""
-        # A copy, as they are kept for replay.
-        flat = np.array(actions).reshape(len(self._envs), *self._actions.empty.shape)
-        rewards, terminated, truncated = zip(*(self._act(i, action) for i, action in enumerate(flat)), strict=True)
-        last_obs = self._stack_obs()
-        ended = np.asarray(terminated) | np.asarray(truncated)
-        for i in map(int, np.flatnonzero(ended)):
-            self._episode[i] += 1
-            self._begin(i)
-        flags = (self._stack(flag, bool) for flag in (terminated, truncated, ended))
-        return Timestep(self._stack_obs() if ended.any() else last_obs, last_obs, self._stack(rewards), *flags)
-
-    def snapshot(self) -> dict[str, np.ndarray]:
-        """All that `restore` needs, as arrays: environments cannot be saved, but episodes can be played again."""
-        lengths = [len(taken) for taken in self._taken]
-        # Padded to the longest episode there can be, so that the arrays have one shape throughout a run.
-        actions = np.zeros((len(lengths), self.horizon, *self._actions.empty.shape), self._actions.empty.dtype)
-        for i, taken in enumerate(self._taken):
-            actions[i, : lengths[i]] = np.asarray(taken, actions.dtype).reshape(-1, *actions.shape[2:])
-        arrays = {
-            "episodes": self._stack(self._episode, np.int64),
-            "lengths": self._stack(lengths, np.int64),
-            "actions": self._stack(actions, actions.dtype),
-        }
-        return arrays | {f"obs_{name}": view for name, view in self._stack_obs().items()}
-
-    def restore(self, snapshot: dict[str, np.ndarray]) -> tuple[Timestep, bool]:
-        """Plays the open episodes again; False where an environment came out elsewhere than it did before."""
-        if snapshot["episodes"].shape != self._shape:
-            raise UserError(f"the snapshot holds {snapshot['episodes'].shape} seeds and lanes, not {self._shape}")
-        exact = True
-        self._episode = [int(episode) for episode in snapshot["episodes"].reshape(-1)]
-        actions = snapshot["actions"].reshape(len(self._envs), *snapshot["actions"].shape[2:])
-        for i, length in enumerate(snapshot["lengths"].reshape(-1)):
-            self._begin(i)
-            for action in actions[i, :length]:
-                _, terminated, truncated = self._act(i, action)
-                if terminated or truncated:  # it did not end there before
-                    exact = False
-                    self._episode[i] += 1
-                    self._begin(i)
-                    break
-        step = self._opened()
-        same = (np.array_equal(view, snapshot[f"obs_{name}"]) for name, view in step.obs.items())
-        return step, exact and all(same)
+    def _move(self, lanes: Sequence[int], actions: np.ndarray) -> Moved:
+        return Moved(*zip(*map(self._step, lanes, actions), strict=True))
 
     def render(self, lane: int = 0) -> np.ndarray:
-        """The RGB picture of a lane (counted through all seeds), if these lanes were made with `render=True`."""
         try:
             picture = self._envs[lane].render()
         except gymnasium.error.DependencyNotInstalled as error:

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import typing
+from collections.abc import Callable
 from typing import Any
 
+from s2pg.envs import brax, gymnasium, gymnax, playground
 from s2pg.envs.base import Env
-from s2pg.envs.gymnasium import PREFIX, GymTask
+from s2pg.envs.gymnasium import GymTask
+from s2pg.envs.lanes import HostTask
+from s2pg.envs.mujoco.task import ROBOT_TASKS
 from s2pg.envs.pendulum import MaskedPendulum
 from s2pg.envs.pointmass import PointMassDoor, PointMassGoal
 from s2pg.envs.recall import Recall
 from s2pg.errors import UserError, unknown
 
-TASKS: dict[str, type[Env]] = {
+# What makes each: a subclass of Env, or a function that returns a task with an `id` and `options` of its own.
+TASKS: dict[str, Any] = {
     "pointmass-goal": PointMassGoal,
     "pointmass-door": PointMassDoor,
     "recall": Recall,
     "masked-pendulum": MaskedPendulum,
+    **ROBOT_TASKS,
+}
+# Environments of other libraries: what makes one from its name, prefix included, and options that it checks itself.
+PREFIXES: dict[str, Callable[..., Env | HostTask]] = {
+    gymnasium.PREFIX: GymTask,
+    brax.PREFIX: brax.make,
+    playground.PREFIX: playground.make,
+    gymnax.PREFIX: gymnax.make,
 }
 
 
 def register_task(name: str, cls: type) -> None:
     """Makes a task of the user's own known by name."""
-    if name.startswith(PREFIX):
-        raise UserError(f"task name '{name}' must not begin with '{PREFIX}'")
+    prefix = prefix_of(name)
+    if prefix:
+        raise UserError(f"task name '{name}' must not begin with '{prefix}'")
     if not (isinstance(cls, type) and issubclass(cls, Env)):
         raise UserError(f"task '{name}' must be a subclass of s2pg.envs.base.Env")
     if TASKS.get(name, cls) is not cls:
@@ -38,32 +53,39 @@ def descriptions() -> dict[str, str]:
     return {name: (cls.__doc__ or "").strip().partition("\n")[0] for name, cls in TASKS.items()}
 
 
-def make(task: str, **options: Any) -> Env | GymTask:
+def make(task: str, **options: Any) -> Env | HostTask:
     """A task from its name and options; values may come as text, as they do from a command line."""
-    if task.startswith(PREFIX):
-        return GymTask(task, **{name: _literal(value) for name, value in options.items()})
+    prefix = prefix_of(task)
+    if prefix:
+        return PREFIXES[prefix](task, **{name: _literal(value) for name, value in options.items()})
     if task not in TASKS:
-        raise unknown("task", task, [*TASKS, f"{PREFIX}<id>"])
-    cls = TASKS[task]
-    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+        raise unknown("task", task, [*TASKS, *(f"{prefix}<id>" for prefix in PREFIXES)])
+    maker = TASKS[task]
+    known = inspect.signature(maker).parameters
     for name in options:
-        if name not in fields:
-            raise unknown(f"option of task {task}", name, fields)
-    for name, field in fields.items():
-        if name not in options and field.default is field.default_factory is dataclasses.MISSING:
+        if name not in known:
+            raise unknown(f"option of task {task}", name, known)
+    for name, parameter in known.items():
+        if name not in options and parameter.default is parameter.empty:
             raise UserError(f"task {task} needs the option '{name}'")
-    types = typing.get_type_hints(cls)
-    return cls(**{name: _coerce(task, name, value, types[name]) for name, value in options.items()})
+    types = typing.get_type_hints(maker)
+    return maker(**{name: _coerce(task, name, value, types.get(name)) for name, value in options.items()})
 
 
-def describe(env: Env | GymTask) -> tuple[str, dict[str, Any]]:
+def describe(env: Env | HostTask) -> tuple[str, dict[str, Any]]:
     """How to make it again: `name, options = describe(env)`, then `make(name, **options)`."""
-    if isinstance(env, GymTask):
-        return env.id, env.options
-    for name, cls in TASKS.items():
-        if type(env) is cls:
-            return name, {field.name: getattr(env, field.name) for field in dataclasses.fields(env) if field.init}
+    own: Any = env
+    if hasattr(own, "id") and hasattr(own, "options"):
+        return own.id, own.options
+    for name, maker in TASKS.items():
+        if type(env) is maker:
+            return name, {field.name: getattr(env, field.name) for field in dataclasses.fields(own) if field.init}
     raise UserError(f"{type(env).__name__} has no name as a task; give it one with register_task")
+
+
+def prefix_of(task: str) -> str | None:
+    """Which library's environment a task is, if it is one's."""
+    return next((prefix for prefix in PREFIXES if task.startswith(prefix)), None)
 
 
 def _coerce(task: str, name: str, value: Any, kind: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from s2pg.algorithms.base import Algorithm, Metrics
-from s2pg.evaluate import evaluate
+from s2pg.evaluate import compare
 from s2pg.loops.base import (
     EVALUATE,
     INIT,
@@ -24,7 +24,7 @@ from s2pg.loops.base import (
     stream,
     warmup_pieces,
 )
-from s2pg.rollout import collect, start
+from s2pg.rollout import collect, episodes_seen, start
 
 
 class DeviceLoop:
@@ -66,13 +66,14 @@ class DeviceLoop:
             carry = start(self.env, actor, self.algorithm.lanes, start_key, stagger=False)
         carry, batch, ended = collect(self.env, actor, carry, self.algorithm.steps, collect_key)
         train, metrics = self.algorithm.update(loop.train, batch, update_key)
-        metrics |= {"parameter_norm": parameter_norm(train), "train_return": jnp.nanmean(ended)}
+        metrics |= {"parameter_norm": parameter_norm(train)} | episodes_seen(ended)
         return settled(Loop(train, carry, loop.key, loop.update + 1)), metrics
 
     def _returns(self, loop: Loop) -> dict[str, Array]:
         key = stream(loop.key, EVALUATE, loop.update)
-        play = lambda explore: evaluate(self.env, self.algorithm.actor(loop.train, explore), self.episodes, key)  # noqa: E731
-        return {"eval_return": jnp.mean(play(False)), "eval_return_stochastic": jnp.mean(play(True))}
+        actors = [self.algorithm.actor(loop.train, explore) for explore in (False, True)]
+        modes, draws = jnp.mean(compare(self.env, actors, self.episodes, key), axis=1)
+        return {"eval_return": modes, "eval_return_stochastic": draws}
 
     def init(self) -> Loop:
         return self._init(self.keys)

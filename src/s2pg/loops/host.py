@@ -27,7 +27,7 @@ from s2pg.loops.base import (
     stream,
     warmup_pieces,
 )
-from s2pg.rollout import Carry, initial_state, outcome, transition
+from s2pg.rollout import Carry, Ended, initial_state, outcome, transition
 from s2pg.types import Timestep, Transition
 
 
@@ -132,24 +132,24 @@ class HostLoop:
         given = (train.replay, train._replace(replay=()), loop.key, loop.update, rows, afters)
         # Only asked for, in either case: what comes back is not there yet, and nothing here waits for it.
         new, metrics = self._thread.submit(self._learn, *given).result() if self._thread else self._learn(*given)
-        metrics["train_return"] = _nanmean(ended)
+        metrics |= _seen(ended)
         return Loop(new, carry, loop.key, loop.update + 1, self._lag(train)), metrics
 
     def _step(
         self, act: Any, acting: TrainState, carry: Carry, key: Key[Array, " seeds"], steps: int
-    ) -> tuple[Carry, list[Transition], list[Timestep], np.ndarray]:
-        """So many steps of all lanes: where they stand then, decisions, what came of them, and returns of episodes."""
+    ) -> tuple[Carry, list[Transition], list[Timestep], list[Ended]]:
+        """So many steps of all lanes: where they stand then, decisions, what came of them, and what episodes ended."""
         acting, timestep, z, score = self._placed(acting), carry.timestep, carry.z, carry.score
         rows, afters, ended = [], [], []
         for t in range(steps):
-            row = act(acting, timestep, z, key, t)
-            timestep, z = self.lanes.step(jax.device_get(row.decision.action)), row.next_z
+            row = act(acting, timestep, z, key, t)._replace(obs=timestep.obs, next_obs=timestep.obs)
+            timestep, z = self.lanes.step(np.asarray(row.decision.action)), row.next_z
             score = score + timestep.reward
-            ended.append(np.where(timestep.first, score, np.nan))
+            ended.append(Ended(np.where(timestep.first, score, np.nan), timestep.diverged))
             score = np.where(timestep.first, np.float32(0.0), score)
             rows.append(row if self._near is None else jax.device_get(row))  # free to go where the learning is
             afters.append(timestep)
-        return Carry((), timestep, z, score), rows, afters, np.stack(ended)
+        return Carry((), timestep, z, score), rows, afters, ended
 
     @staticmethod
     def _count(loop: Loop) -> int:
@@ -197,7 +197,8 @@ def _acts(actor: Callable[[TrainState], Actor]) -> Any:
 
     def act(state: TrainState, timestep: Timestep, z: PyTree, key: PRNGKeyArray, t: Array) -> Transition:
         keys = jax.random.split(jax.random.fold_in(key, t), timestep.reward.shape[0])
-        return jax.vmap(transition, in_axes=(None, 0, 0, 0))(actor(state), timestep, z, keys)
+        row = jax.vmap(transition, in_axes=(None, 0, 0, 0))(actor(state), timestep, z, keys)
+        return row._replace(obs=(), next_obs=())  # whoever asks has them: handing them back takes time
 
     return jax.jit(jax.vmap(act, (0, 0, 0, 0, None)))
 
@@ -217,7 +218,12 @@ def _beside_the_accelerator() -> Any:
         return None
 
 
-def _nanmean(ended: np.ndarray) -> np.ndarray:
-    """Mean over steps and lanes [T, S, N] of the episodes that ended, NaN for a seed where none did."""
-    count = np.isfinite(ended).sum(axis=(0, 2))
-    return np.where(count > 0, np.nansum(ended, axis=(0, 2)) / np.maximum(count, 1), np.nan)
+def _seen(ended: list[Ended]) -> dict[str, np.ndarray]:
+    """`rollout.episodes_seen` for each seed, of steps [S, N]: NaN for a seed where no episode ended."""
+    scores = np.stack([step.score for step in ended])
+    count = np.isfinite(scores).sum(axis=(0, 2))
+    mean = np.where(count > 0, np.nansum(scores, axis=(0, 2)) / np.maximum(count, 1), np.nan)
+    if isinstance(ended[0].diverged, tuple):
+        return {"train_return": mean}
+    broken = np.stack([step.diverged for step in ended])
+    return {"train_return": mean, "diverged": broken.sum(axis=(0, 2)).astype(np.float32)}

@@ -14,7 +14,7 @@ from jaxtyping import Array, PRNGKeyArray
 from s2pg import evaluate
 from s2pg.actor import Actor
 from s2pg.envs.base import Env
-from s2pg.envs.gymnasium import GymTask, HostLanes
+from s2pg.envs.lanes import HostTask, Lanes
 from s2pg.errors import UserError
 from s2pg.io.video import with_state
 from s2pg.loops import stream
@@ -27,7 +27,7 @@ ASSESS, HOST_ASSESS = 3, 2**32 - 1
 _evaluate = eqx.filter_jit(evaluate.evaluate)
 
 
-def returns(env: Env | GymTask, actor: Actor, episodes: int, seed: int = 0) -> np.ndarray:
+def returns(env: Env | HostTask, actor: Actor, episodes: int, seed: int = 0) -> np.ndarray:
     """Undiscounted returns [episodes]; the same `seed` gives every policy the same episodes."""
     key = stream(jax.random.key(seed), ASSESS)
     if isinstance(env, Env):
@@ -35,29 +35,41 @@ def returns(env: Env | GymTask, actor: Actor, episodes: int, seed: int = 0) -> n
     return _on_host(env.lanes([seed], episodes, HOST_ASSESS), actor, episodes, key)[0]
 
 
-def film(env: Env | GymTask, actor: Actor, seed: int = 0) -> Iterator[np.ndarray]:
+def pace(env: Env | HostTask, most: int = 25) -> tuple[int, int]:
+    """(every how many steps to take a picture, how many of them to show in a second) for a film at life's own pace."""
+    own = getattr(env, "fps", 20)
+    every = max(1, round(own / most))
+    return every, max(1, round(own / every))
+
+
+def film(env: Env | HostTask, actor: Actor, seed: int = 0, every: int = 1) -> Iterator[np.ndarray]:
     """Pictures of one episode, the policy's internal state drawn beneath."""
     key = stream(jax.random.key(seed), ASSESS)
-    pictures, states = (_film_device if isinstance(env, Env) else _film_host)(env, actor, seed, key)
-    for t, (picture, z) in enumerate(zip(pictures, states, strict=True)):
+    pictures, states = (_film_device if isinstance(env, Env) else _film_host)(env, actor, seed, key, every)
+    for t, picture in zip(range(0, len(states), every), pictures, strict=True):
         # The strip is as wide as this episode is long, whatever the horizon: an early end leaves no blank.
-        yield with_state(picture, z, states[:t], len(states))
+        yield with_state(picture, states[t], states[:t], len(states))
 
 
-def _film_device(env: Any, actor: Actor, seed: int, key: PRNGKeyArray) -> tuple[Iterator[np.ndarray], list[State]]:
+def _film_device(
+    env: Any, actor: Actor, seed: int, key: PRNGKeyArray, every: int
+) -> tuple[Iterator[np.ndarray], list[State]]:
     shot = evaluate.film(env, actor, key)
     steps = [jax.tree.map(lambda leaf, t=t: np.asarray(leaf[t]), (shot.env_state, shot.z)) for t in range(shot.length)]
     steps = [(shot.start, jax.device_get(actor.initial())), *steps]
     if type(env).render is Env.render:
         raise UserError(f"{type(env).__name__} draws no pictures")
-    return (env.render(state) for state, _ in steps), [z for _, z in steps]
+    return (env.render(state) for state, _ in steps[::every]), [z for _, z in steps]
 
 
-def _film_host(env: Any, actor: Actor, seed: int, key: PRNGKeyArray) -> tuple[Iterator[np.ndarray], list[State]]:
+def _film_host(
+    env: Any, actor: Actor, seed: int, key: PRNGKeyArray, every: int
+) -> tuple[Iterator[np.ndarray], list[State]]:
     lanes, pictures, states = env.lanes([seed], 1, HOST_ASSESS, render=True), [], []
 
     def watch(row: Transition) -> None:
-        pictures.append(lanes.render())
+        if len(states) % every == 0:
+            pictures.append(lanes.render())
         states.append(jax.tree.map(lambda leaf: np.asarray(leaf[0, 0]), row.z))
 
     _on_host(lanes, actor, 1, key, watch)
@@ -65,7 +77,7 @@ def _film_host(env: Any, actor: Actor, seed: int, key: PRNGKeyArray) -> tuple[It
 
 
 def _on_host(
-    lanes: HostLanes,
+    lanes: Lanes,
     actor: Actor,
     episodes: int,
     key: PRNGKeyArray,

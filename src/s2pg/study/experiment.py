@@ -15,8 +15,9 @@ from s2pg import training
 from s2pg.actor import Actor
 from s2pg.algorithms import Algorithm
 from s2pg.envs.base import Env
-from s2pg.envs.gymnasium import PREFIX, GymTask
-from s2pg.envs.tasks import describe, make
+from s2pg.envs.lanes import HostTask
+from s2pg.envs.mujoco.task import MJX_ONLY
+from s2pg.envs.tasks import describe, make, prefix_of
 from s2pg.errors import UserError
 from s2pg.io import checkpoint
 from s2pg.io.atomic import SUFFIX
@@ -50,7 +51,7 @@ class Experiment:
 
 def resolve(
     algorithm: str,
-    env: Env | GymTask,
+    env: Env | HostTask,
     *,
     memory: str = "s2pg",
     kernel: str | None = None,
@@ -59,6 +60,7 @@ def resolve(
     steps: int | None = None,
     seeds: Sequence[int] = (0,),
     episodes: int | None = None,
+    borders: int = 50,
 ) -> tuple[Experiment, Algorithm]:
     """Checks every name and number, and fills in presets."""
     label = methods.parse(memory)
@@ -66,20 +68,23 @@ def resolve(
     kernel = kernel or label.default_kernel
     task, options = describe(env)
     methods.check(algorithm, label, kernel, env.spec)
-    steps = presets.default_steps(algorithm, task, label) if steps is None else steps
+    place = presets.place(task, options)
+    steps = presets.default_steps(algorithm, place, label) if steps is None else steps
     if type(steps) is not int or steps < 1:
         raise UserError(f"steps must be a whole number of 1 or more, not {steps}")
     given = methods.parse_hyper(algorithm, hyper or {})
-    full = presets.resolve(algorithm, task, label, env.spec, given, steps)
-    critic = critic or presets.default_critic(algorithm, task, label)
+    full = presets.resolve(algorithm, place, label, env.spec, given, steps)
+    critic = critic or presets.default_critic(algorithm, place, label)
     whole = seeds and all(type(seed) is int for seed in seeds)
     if not whole or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
         raise UserError(f"seeds must be different whole numbers from 0 to 2^32 - 1, not {list(seeds)}")
     episodes = (64 if isinstance(env, Env) else 10) if episodes is None else episodes
     if episodes < 1:
         raise UserError(f"episodes must be 1 or more, not {episodes}")
+    if borders < 1:
+        raise UserError(f"borders must be 1 or more, not {borders}")
     built = methods.build(algorithm, env.spec, label, kernel, critic, full)
-    chunk = training.updates_per_chunk(built, steps)
+    chunk = training.updates_per_chunk(built, steps, borders)
     options = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
     return (
         Experiment(algorithm, task, options, memory, kernel, critic, full, steps, tuple(seeds), chunk, episodes),
@@ -138,7 +143,7 @@ def default_folder(task: str, algorithm: str, memory: str) -> Path:
 
 def train(
     algorithm: str,
-    env: str | Env | GymTask,
+    env: str | Env | HostTask,
     *,
     memory: str = "s2pg",
     kernel: str | None = None,
@@ -149,6 +154,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     episodes: int | None = None,
+    borders: int = 50,
     report: Callable[[training.Border], None] = lambda border: None,
     say: Callable[[str], None] = print,
 ) -> Run:
@@ -156,12 +162,13 @@ def train(
 
     `env` is a task's name or what `s2pg.make` returned; `memory` a label such as s2pg, bptt-8, window-8, none or
     oracle; `critic` the view the critic reads, "policy" or "critic" (privileged). What is left out comes from the
-    presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY.
+    presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY. There are about `borders` evaluations and
+    checkpoints on the way.
     """
     env = make(env) if isinstance(env, str) else env
     experiment, built = resolve(
         algorithm, env, memory=memory, kernel=kernel, critic=critic, hyper=hyper, steps=steps, seeds=seeds,
-        episodes=episodes,
+        episodes=episodes, borders=borders,
     )  # fmt: skip
     out = Path(out) if out else default_folder(experiment.task, algorithm, memory)
     if (out / training.CONFIG).exists():
@@ -224,8 +231,12 @@ class Run:
     def metrics(self) -> list[Row]:
         return read_metrics(self.path / training.METRICS)
 
-    def env(self) -> Env | GymTask:
-        return make(self.experiment.task, **self.experiment.options)
+    def env(self, **other: Any) -> Env | HostTask:
+        """Its task, with other options where they are given."""
+        own = self.experiment.options
+        if other.get("backend", own.get("backend")) != own.get("backend"):  # what is said of one is not of the other
+            own = {name: value for name, value in own.items() if name not in MJX_ONLY}
+        return make(self.experiment.task, **own | other)
 
     def policy(self, seed: int | None = None, explore: bool = False) -> Policy:
         seed = self.experiment.seeds[0] if seed is None else seed
@@ -237,7 +248,8 @@ class Run:
         built = self.experiment.build(self.spec)
         state = eqx.filter_eval_shape(lambda key: built.init(self.spec, key=key), jax.random.key(0))
         found, _ = checkpoint.load(file, {"kernel": state.kernel, "normaliser": state.normaliser})
-        hide = self.experiment.options.get("hide", ()) if self.experiment.task.startswith(PREFIX) else ()
+        # A robot's hidden entries are not in its policy's view at all; those of others are seen as 0.
+        hide = self.experiment.options.get("hide", ()) if prefix_of(self.experiment.task) else ()
         return Policy(built.actor(state._replace(**found), explore), self.spec, tuple(hide))
 
 

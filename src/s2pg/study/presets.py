@@ -1,6 +1,7 @@
 """Presets: hyper-parameters, steps and critic for each algorithm, task and memory label, in one readable place.
 
-Later lines win: algorithm, then (algorithm, task), then kind of memory label; and `--hyper` over all of them.
+Later lines win: algorithm, then (algorithm, task), then kind of memory label; and `--hyper` over all of them. The
+robots share a line, `robot`, before their own, and on the device have one more of each, such as `robot@mjx`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.errors import UserError
 from s2pg.study.methods import Label, algorithm_class, hyper_defaults
 from s2pg.types import CRITIC, POLICY, Spec
@@ -68,18 +70,61 @@ TASK: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "gym:"): {"lanes": 8, "steps": 128, "epochs": 10, "learning_rate": 3e-4, "total_steps": 200_000},
 }  # fmt: skip
 
+# The robots: on the host the sizes that other libraries use, with a GRU of 32 for s2pg, whose ratio is over z' too.
+TASK |= {
+    ("ppo", "robot"): {
+        "lanes": 8, "steps": 128, "epochs": 10, "minibatches": 8, "learning_rate": 3e-4, "size": 128, "width": 128,
+        "total_steps": 1_000_000,
+    },
+    ("ppo", "robot@mjx"): {
+        "lanes": 1024, "steps": 32, "epochs": 4, "minibatches": 32, "total_steps": 10_000_000,
+    },
+    **{(name, "robot"): {"lanes": 16, "total_steps": 1_000_000} for name in ("reinforce", "gpomdp")},
+    # With more, its policy narrows before it has learnt to walk.
+    ("ppo", "ant"): {"epochs": 5, "learning_rate": 1e-4},
+    ("ppo", "ant@mjx"): {"epochs": 4, "learning_rate": 3e-4},
+    # Off policy, a step of the simulator on the device takes as long for 128 environments as for one: several gradient
+    # steps share it.
+    **{(name, "robot"): {"lanes": 1, "capacity": 1_000_000, "total_steps": 1_000_000} for name in OFF_POLICY},
+    **{
+        (name, "robot@mjx"): {"lanes": 128, "steps": 1, "gradient_steps": 8, "total_steps": 2_000_000}
+        for name in OFF_POLICY
+    },
+}  # fmt: skip
+
 LABEL: dict[str | tuple[str, str, str], dict[str, Any]] = {
     # It learns from dV/dz', so its critic has to know what is worth remembering.
     "s2pg-pathwise": {"privileged": True},
     # Larger batches help where z' is drawn, and hold up policies that have nothing to draw (benchmarks/offpolicy).
     ("sac", "pointmass-goal", "s2pg"): {"batch_size": 1024},
+    # A ratio over many units of z' leaves its bounds at once, and then nothing is learnt.
+    ("ppo", "robot", "s2pg"): {"size": 32, "state_log_std": math.log(0.5)},
+    ("ppo", "robot", "s2pg-pathwise"): {"size": 32, "state_log_std": -2.5, "drift_cost": 0.03},
 }
 
 
-def preset(algorithm: str, task: str, label: Label) -> dict[str, Any]:
-    key = "gym:" if task.startswith("gym:") else task
-    merged = SWITCHES | ALGORITHM.get(algorithm, {}) | TASK.get((algorithm, key), {})
-    return merged | LABEL.get(label.kind, {}) | LABEL.get((algorithm, key, label.kind), {})
+def place(task: str, options: dict[str, Any]) -> str:
+    """What presets call a task: its name, and the backend where that is not the usual one."""
+    return f"{task}@mjx" if options.get("backend") == "mjx" else task
+
+
+def lines(place: str) -> list[str]:
+    """The lines that a task takes presets from, in turn."""
+    if place.startswith("gym:"):
+        return ["gym:"]
+    name, _, backend = place.partition("@")
+    names = ["robot", name] if name in ROBOTS else [name]
+    return [key for each in names for key in ([each, f"{each}@{backend}"] if backend else [each])]
+
+
+def preset(algorithm: str, place: str, label: Label) -> dict[str, Any]:
+    merged = SWITCHES | ALGORITHM.get(algorithm, {})
+    for key in lines(place):
+        merged |= TASK.get((algorithm, key), {})
+    merged |= LABEL.get(label.kind, {})
+    for key in lines(place):
+        merged |= LABEL.get((algorithm, key, label.kind), {})
+    return merged
 
 
 def resolve(

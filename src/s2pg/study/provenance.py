@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-PACKAGES = ("s2pg", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium")
+PACKAGES = ("s2pg", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "mujoco", "mujoco-mjx")
 
 
 def versions() -> dict[str, str]:

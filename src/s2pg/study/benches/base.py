@@ -19,26 +19,46 @@ class Settings:
     lanes: int = 64
     """environments side by side (memory)"""
     steps: int = 128
-    """steps of each: lanes x steps transitions are learnt from (memory)"""
+    """steps of each: lanes x steps transitions are learnt from (memory), or steps of each on the host (envs)"""
     batch: int = 256
     """samples of one update (offpolicy)"""
     width: int = 0
     """units of each layer; 0: 64 (memory), 256 (offpolicy)"""
     labels: tuple[str, ...] = field(default=())
-    """memory labels to compare; ratios are to the first (default: the benchmark's own)"""
+    """memory labels to compare, or ways to step (envs); ratios are to the first (default: the benchmark's own)"""
+    tasks: tuple[str, ...] = field(default=())
+    """robots to step (envs; default: all five)"""
+    host_lanes: int = 8
+    """environments side by side on the host (envs)"""
+    device_lanes: int = 8192
+    """environments side by side in MJX (envs)"""
+    device_steps: int = 16
+    """steps of each there: device_lanes x device_steps transitions are learnt from (envs)"""
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "lanes", "steps", "batch"):
+        for name in ("rounds", "lanes", "steps", "batch", "host_lanes", "device_lanes", "device_steps"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} of a benchmark must be 1 or more, not {getattr(self, name)}")
         if self.width < 0:
             raise UserError(f"width of a benchmark must be 1 or more, not {self.width}")
-        if len(set(self.labels)) < len(self.labels):
-            raise UserError(f"labels of a benchmark must be different, not {list(self.labels)}")
+        for name in ("labels", "tasks"):
+            given = getattr(self, name)
+            if len(set(given)) < len(given):
+                raise UserError(f"{name} of a benchmark must be different, not {list(given)}")
+
+
+def nothing() -> None:
+    """For what holds nothing open."""
 
 
 class Timed(NamedTuple):
-    """Work to be timed, and what else a row should tell. With `gflop`, rates are reported as well."""
+    """Work to be timed, and what else a row should tell.
+
+    Some facts are asked for: `pieces` of equal work that the time is divided by, and what one `piece` is called if its
+    rate is to be told; `gflop`, for a rate of arithmetic; and the rows that the ratio is `against` (default: the first)
+    and the rate a `share_of`.
+    """
 
     work: Callable[[], Any]
     facts: Mapping[str, Any] = MappingProxyType({})
+    close: Callable[[], None] = nothing

@@ -1,0 +1,29 @@
+"""Pictures of a robot, drawn without a screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from s2pg.envs.mujoco.models import mujoco
+from s2pg.errors import UserError
+
+WIDTH, HEIGHT = 480, 360
+
+
+class Camera:
+    """Follows the robot of one model, as its file says."""
+
+    def __init__(self, model: Any):
+        try:
+            self._renderer = mujoco().Renderer(model, HEIGHT, WIDTH)
+        except Exception as error:  # each of MuJoCo's three backends has errors of its own
+            raise UserError(f"cannot draw: {error} (MUJOCO_GL=egl or osmesa draws without a screen)") from error
+
+    def picture(self, data: Any) -> np.ndarray:
+        self._renderer.update_scene(data, camera="track")
+        return self._renderer.render().copy()
+
+    def close(self) -> None:
+        self._renderer.close()

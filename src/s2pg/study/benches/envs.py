@@ -1,0 +1,164 @@
+"""One step of each robot under random actions, beside Gymnasium's own vector environments; and training on top of it.
+
+sync            SyncVectorEnv of the plain robot
+async           AsyncVectorEnv of the same, a process for each environment
+gymnasium       our lanes on the host
+mjx             our environments on the device, many steps inside one compiled function
+mjx, ppo s2pg   whole updates of PPO on those: collecting and learning
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import runpy
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from jaxtyping import Array
+
+from s2pg.envs.base import Env
+from s2pg.envs.lanes import HostTask
+from s2pg.envs.mujoco.models import mujoco
+from s2pg.envs.mujoco.task import NAMES
+from s2pg.envs.tasks import make
+from s2pg.errors import unknown
+from s2pg.loops import DeviceLoop
+from s2pg.study.benches.base import Settings, Timed
+from s2pg.study.experiment import resolve
+
+SYNC, ASYNC, HOST, DEVICE, TRAINING = "sync", "async", "gymnasium", "mjx", "mjx, ppo s2pg"
+
+
+def envs(settings: Settings) -> dict[str, Timed]:
+    # On a CPU MJX compiles for minutes, only to be slower than MuJoCo itself: there it has to be asked for.
+    chosen = settings.labels or (tuple(ON_HOST) if jax.default_backend() == "cpu" else LABELS)
+    tasks = settings.tasks or tuple(NAMES)
+    for kind, given, known in (("way to step", chosen, LABELS), ("robot", tasks, NAMES)):
+        for name in given:
+            if name not in known:
+                raise unknown(kind, name, known)
+    mujoco()  # one line where it is missing
+
+    def facts(task: str, label: str) -> dict[str, Any]:
+        lanes, steps = settings.host_lanes, settings.steps
+        if label in ON_DEVICE:
+            lanes, steps = settings.device_lanes, settings.device_steps
+        known = {"lanes": lanes, "pieces": lanes * steps, "piece": "steps", "against": f"{task} {chosen[0]}"}
+        return known | ({"share_of": f"{task} {DEVICE}"} if label == TRAINING and DEVICE in chosen else {})
+
+    cases = {f"{task} {label}": (task, label) for task in tasks for label in chosen}
+    compiled = _compiled({name: case for name, case in cases.items() if case[1] in ON_DEVICE}, settings)
+    made: dict[str, Timed] = {}
+    for name, (task, label) in cases.items():
+        timed = compiled[name] if name in compiled else ON_HOST[label](task, settings)
+        made[name] = timed._replace(facts=facts(task, label))
+    return made
+
+
+def _compiled(cases: dict[str, tuple[str, str]], settings: Settings) -> dict[str, Timed]:
+    """Everything that is compiled for the device, side by side: each takes minutes, and XLA holds no lock."""
+    # Made one after the other: reading a model silences MuJoCo for the whole process.
+    robots = {task: make(task, backend="mjx") for task in dict.fromkeys(task for task, _ in cases.values())}
+
+    def warm(case: tuple[str, str]) -> Timed:
+        task, label = case
+        timed = ON_DEVICE[label](robots[task], settings)
+        jax.block_until_ready(timed.work())
+        return timed
+
+    # MJX's import swaps stdout, for the whole process as well: threads may leave it swapped.
+    with contextlib.redirect_stdout(sys.stdout), ThreadPoolExecutor(max(1, len(cases))) as pool:
+        return dict(zip(cases, pool.map(warm, cases.values()), strict=True))
+
+
+def _vector(task: str, settings: Settings, build: Callable[..., VectorEnv]) -> Timed:
+    file, id = str(Path(__file__).with_name("plain.py")), NAMES[task]
+    makers = [lambda: runpy.run_path(file)["make"](id)] * settings.host_lanes  # a lambda travels as it is
+    # As ours do: a step that ends an episode begins the next one.
+    stepped = build(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    stepped.reset(seed=0)
+    space = stepped.single_action_space
+    assert isinstance(space, gymnasium.spaces.Box)
+    actions = np.random.default_rng(0).uniform(
+        space.low, space.high, (settings.steps, settings.host_lanes, *space.shape)
+    )
+
+    def work() -> None:
+        for action in actions.astype(np.float32):
+            stepped.step(action)
+
+    return Timed(work, close=stepped.close)
+
+
+def _sync(task: str, settings: Settings) -> Timed:
+    return _vector(task, settings, SyncVectorEnv)
+
+
+def _async(task: str, settings: Settings) -> Timed:
+    # Beside JAX's threads a forked process may wait for a lock for ever; this forks from a process without any.
+    return _vector(task, settings, functools.partial(AsyncVectorEnv, context="forkserver"))
+
+
+def _host(task: str, settings: Settings) -> Timed:
+    robot = make(task, backend="gymnasium")
+    assert isinstance(robot, HostTask)
+    lanes = robot.lanes([0], settings.host_lanes)
+    lanes.reset()
+    shape = (settings.steps, 1, settings.host_lanes, robot.spec.action.size)
+    actions = np.random.default_rng(0).uniform(-1.0, 1.0, shape).astype(np.float32)
+
+    def work() -> None:
+        for action in actions:
+            lanes.step(action)
+
+    return Timed(work, close=lanes.close)
+
+
+def _device(env: Any, settings: Settings) -> Timed:
+    assert isinstance(env, Env)
+    lanes, size = settings.device_lanes, env.spec.action.size
+
+    def step(state: Any, key: Array) -> tuple[Any, Array]:
+        action_key, env_key = jax.random.split(key)
+        actions = jax.random.uniform(action_key, (lanes, size), minval=-1.0, maxval=1.0)
+        state, after = jax.vmap(env.step)(state, actions, jax.random.split(env_key, lanes))
+        # What a policy would read has to be made as well: what nobody asks for XLA leaves out.
+        return state, sum(view.sum() for view in after.obs.values()) + after.reward.sum()
+
+    reset = jax.jit(lambda key: jax.vmap(env.reset)(jax.random.split(key, lanes))[0])
+    run = jax.jit(
+        lambda state, key: jax.lax.scan(step, state, jax.random.split(key, settings.device_steps)), donate_argnums=0
+    )
+    return _carried(run, reset(jax.random.key(0)), jax.random.key(1))
+
+
+def _carried(run: Callable[..., Any], state: Any, *given: Any) -> Timed:
+    """Work that goes on where it stopped the last time."""
+    kept = [state]
+
+    def work() -> Any:
+        kept[0], told = run(kept[0], *given)
+        return told
+
+    return Timed(work)
+
+
+def _training(env: Any, settings: Settings) -> Timed:
+    sizes = {"lanes": settings.device_lanes, "steps": settings.device_steps}
+    _, algorithm = resolve("ppo", env, memory="s2pg", hyper=sizes)
+    loop = DeviceLoop(algorithm, env, (0,), chunk=1, episodes=1)
+    return _carried(loop.advance, loop.init())
+
+
+# Of a task by name, and of one that is made already.
+ON_HOST: dict[str, Callable[[str, Settings], Timed]] = {SYNC: _sync, ASYNC: _async, HOST: _host}
+ON_DEVICE: dict[str, Callable[[Any, Settings], Timed]] = {DEVICE: _device, TRAINING: _training}
+LABELS = (*ON_HOST, *ON_DEVICE)
