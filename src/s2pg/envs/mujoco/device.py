@@ -36,16 +36,18 @@ _IMPORTING = threading.Lock()
 
 def mjx() -> Any:
     """The package, or one line on what to do instead."""
-    if there := sys.modules.get("mujoco.mjx"):
-        return there
     models.mujoco()
-    try:
-        # It prints what it did not find and does not need. Whose output that is is a matter of the whole process.
-        with _IMPORTING, contextlib.redirect_stdout(io.StringIO()):
-            from mujoco import mjx as package
-    except ImportError as error:
-        raise UserError(f"MJX is missing ({error}): pip install 'mujoco-mjx==3.17.0', or backend=gymnasium") from None
-    return package
+    with _IMPORTING:  # another thread may have it half imported
+        if there := sys.modules.get("mujoco.mjx"):
+            return there
+        try:
+            # It prints what it did not find and does not need; stdout is one for the whole process.
+            with contextlib.redirect_stdout(io.StringIO()):
+                from mujoco import mjx as package
+        except ImportError as error:
+            remedy = "pip install 'mujoco-mjx==3.17.0', or backend=gymnasium"
+            raise UserError(f"MJX is missing ({error}): {remedy}") from None
+        return package
 
 
 class Inner(NamedTuple):

@@ -26,7 +26,7 @@ class Simulations:
     """N copies of a robot, each with a model of its own where masses differ."""
 
     def __init__(self, robot: Robot, model: Any, sight: Sight, count: int, masses: float, spread: str, noise: float):
-        self.robot, self.sight, self._base = robot, sight, model
+        self.robot, self.sight = robot, sight
         self.seconds = model.opt.timestep * robot.frame_skip
         self._mujoco = models.mujoco()
         self._masses, self._spread, self._noise = masses, spread, noise
@@ -98,7 +98,7 @@ class Simulations:
         self._look([i])
 
     def _of(self, lanes: np.ndarray | list[int]) -> tuple[Any, Physics]:
-        """How to index these lanes, and their physics: a view where it is all of them, which is the usual case."""
+        """How to index these lanes, and their physics: a view where it is all of them in turn, the usual case."""
         index = slice(None) if len(lanes) == len(self.data) else lanes
         return index, Physics(*(part[index] if len(part) else () for part in self._physics))
 
