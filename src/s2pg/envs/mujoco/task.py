@@ -16,7 +16,7 @@ BACKENDS = ("gymnasium", "mjx")
 MJX_ONLY = ("iterations", "line_searches", "integrator", "variants")
 
 
-def backend(name: str) -> str:
+def _chosen(name: str) -> str:
     """`auto` is the device where there is an accelerator, and else the host."""
     if name == "auto":
         return "gymnasium" if jax.default_backend() == "cpu" else "mjx"
@@ -56,7 +56,6 @@ def _task(id: str) -> Callable[..., HostRobot | MjxRobot]:
     return make
 
 
-_chosen = backend  # under a name that the option does not hide
 NAMES = {
     "halfcheetah": "HalfCheetah-v5",
     "hopper": "Hopper-v5",
