@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=32)
     parser.add_argument("--backend", default="mjx")
     parser.add_argument("--total", type=float, default=1e9, help="seconds after which all is stopped, to be resumed")
+    parser.add_argument("--after", type=Path, help="compile, but train only when this file is there")
     parser.add_argument("--pack", type=Path, help="put configurations and metrics, and what resuming takes, into here")
     args = parser.parse_args()
     if args.plot:
@@ -101,6 +102,8 @@ def main() -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the GPU
     deadline = time.monotonic() + args.total
     running = {case: subprocess.Popen([sys.executable, __file__, *given, "--one", case]) for case in args.cases}
+    while args.after and not args.after.exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
     for case, process in running.items():
         _turn(args.out, case).touch()
         try:
