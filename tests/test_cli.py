@@ -19,6 +19,7 @@ from s2pg.cli.listing import MEANING
 from s2pg.cli.progress import Watch
 from s2pg.envs.tasks import TASKS
 from s2pg.io.sinks import read_metrics
+from s2pg.kernels import KERNELS
 from s2pg.study.methods import hyper_defaults
 from s2pg.training import Border
 
@@ -273,13 +274,13 @@ def test_list_names_every_axis_and_tells_about_one(capsys):
     out = capsys.readouterr().out
     for name in ("pointmass-goal", "k=8", "gym:ID", "ppo", "gpomdp", "s2pg-pathwise", "bptt-N-last", "gru", "window"):
         assert name in out
-    for name, told in (("ppo", "pathwise_weight"), ("recall", "k "), ("bptt-16", "segments"), ("gru", "GRU")):
+    for name, told in (("ppo", "pathwise_weight"), ("recall", "k "), ("bptt-16", "segments"), ("cpg", "oscillators")):
         assert call("list", name) == 0
         assert told in capsys.readouterr().out
 
 
 def test_every_option_and_hyper_parameter_is_explained():
-    names = {name for algorithm in ALGORITHMS for name in hyper_defaults(algorithm)}
+    names = {name for algorithm in ALGORITHMS for kernel in KERNELS for name in hyper_defaults(algorithm, kernel)}
     names |= {name for maker in TASKS.values() for name in inspect.signature(maker).parameters}
     assert not names - MEANING.keys()
 

@@ -244,3 +244,48 @@ def test_distributions_pass_through_jit_vmap_and_scan(name):
     _, scanned = jax.jit(lambda: jax.lax.scan(lambda carry, each: (carry, figures(*each)), 0, (batch, keys)))()
     for got in (jax.jit(jax.vmap(figures))(batch, keys), scanned):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, expected)
+
+
+# Divergences ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_divergence_of_normals_is_the_one_worked_out_by_hand():
+    # Per axis log(s'/s) + (s^2 + (m - m')^2) / 2s'^2 - 1/2: log 2 + (1 + 4) / 8 - 1/2, and 0 + 1 / 2.
+    one = Normal(jnp.array([0.0, 1.0]), jnp.log(jnp.array([1.0, 1.0])))
+    two = Normal(jnp.array([2.0, 0.0]), jnp.log(jnp.array([2.0, 1.0])))
+    np.testing.assert_allclose(one.kl(two), np.log(2) + 0.125 + 0.5, rtol=1e-6)
+    # The other way round: -log 2 + (4 + 4) / 2 - 1/2, and 1 / 2.
+    np.testing.assert_allclose(two.kl(one), -np.log(2) + 3.5 + 0.5, rtol=1e-6)
+    np.testing.assert_array_equal(one.kl(one), 0.0)
+
+
+def test_a_small_divergence_is_not_lost_in_rounding():
+    # To second order ds^2 + (dm / s)^2 / 2, here with s = 1, some 1e-10 in float32.
+    near = Normal(jnp.array([1e-5, 0.0]), jnp.array([0.0, 2e-5]))
+    np.testing.assert_allclose(Normal(jnp.zeros(2), jnp.zeros(2)).kl(near), 0.5e-10 + 4e-10, rtol=0.02)
+
+
+def test_squashing_changes_no_divergence():
+    other = Normal(jnp.array([0.1, 0.2]), jnp.array([0.3, -0.4]))
+    np.testing.assert_array_equal(TanhNormal(normal()).kl(TanhNormal(other)), normal().kl(other))
+    # Nor does it in a mean over samples of log p - log q.
+    one, two = TanhNormal(normal()), TanhNormal(other)
+    pre = jax.vmap(one.sample_pre)(jax.random.split(jax.random.key(0), 50_000))
+    terms = jax.vmap(lambda x: one.log_prob_pre(x) - two.log_prob_pre(x))(pre)
+    assert abs(float(terms.mean() - one.kl(two))) < 4 * float(terms.std()) / np.sqrt(len(terms))
+
+
+def test_the_divergence_of_classes_is_the_one_worked_out_by_hand():
+    one, two = Categorical(jnp.log(jnp.array([1.0, 3.0]))), Categorical(jnp.array([5.0, 5.0]))
+    np.testing.assert_allclose(one.kl(two), 0.25 * np.log(0.5) + 0.75 * np.log(1.5), rtol=1e-5)
+    np.testing.assert_allclose(two.kl(one), 0.5 * np.log(2) + 0.5 * np.log(2 / 3), rtol=1e-5)
+
+
+def test_points_diverge_by_nothing_or_by_all():
+    here, there = PointMass(jnp.zeros(2)), PointMass(jnp.ones(2))
+    assert float(here.kl(here)) == 0 and float(here.kl(there)) == np.inf
+
+
+def test_a_noisy_point_has_no_closed_form_and_says_so():
+    with pytest.raises(NotImplementedError, match="ClippedNormal"):
+        ClippedNormal(jnp.zeros(2), 0.1).kl(ClippedNormal(jnp.zeros(2), 0.1))

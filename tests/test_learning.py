@@ -13,12 +13,12 @@ EPISODES = 1000
 SOLVED, CHANCE = 0.95, 0.05
 
 
-def scores(algorithm, env, label, out, seeds, steps=None) -> np.ndarray:
+def scores(algorithm, env, label, out, seeds, steps=None, kernel=None) -> np.ndarray:
     """Mean evaluation return of the policy each seed ends with; for recall, the share of right answers."""
-    run = train(algorithm, env, memory=label, steps=steps, seeds=seeds, out=out, episodes=8)
+    run = train(algorithm, env, memory=label, kernel=kernel, steps=steps, seeds=seeds, out=out, episodes=8)
     mean = jax.jit(lambda actor: evaluate(env, actor, EPISODES, jax.random.key(1_000_003)).mean())
     found = np.array([float(mean(run.policy(seed).actor)) for seed in seeds])
-    print(algorithm, env, label, run.experiment.steps, found)
+    print(algorithm, env, label, run.experiment.kernel, run.experiment.steps, found)
     return found
 
 
@@ -62,6 +62,28 @@ def test_a_drawn_memory_swings_up_a_pendulum_better_than_none(tmp_path):
         scores("ppo", MaskedPendulum(), label, tmp_path / label, SEEDS) for label in ("s2pg", "none")
     )
     assert with_memory.min() > without.max()
+
+
+# All that read their input; an oscillator does not.
+KERNELS = ["lstm", "rnn", "mingru", "ode"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_solves_recall(kernel, tmp_path):
+    assert scores("ppo", Recall(k=8), "s2pg-pathwise", tmp_path / "run", SEEDS, kernel=kernel).min() >= SOLVED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_off_policy_every_kernel_solves_recall(kernel, tmp_path):
+    assert scores("sac", REAL, "s2pg", tmp_path / "run", SEEDS, kernel=kernel).min() >= 0.9
+
+
+@pytest.mark.slow
+def test_a_neural_ode_swings_up_a_pendulum_better_than_no_memory(tmp_path):
+    with_memory = scores("ppo", MaskedPendulum(), "s2pg", tmp_path / "ode", SEEDS, kernel="ode")
+    assert with_memory.min() > scores("ppo", MaskedPendulum(), "none", tmp_path / "none", SEEDS).max()
 
 
 # Off policy: a number instead of a bit. The best constant answer, 0, earns 1 - Var[x] = 2/3.

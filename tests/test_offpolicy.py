@@ -311,7 +311,7 @@ def test_a_critic_of_drawn_states_looks_at_everything_it_is_given(network):
     views, z = {"policy": 2, "critic": 3, "previous_action": 1}, jnp.linspace(-0.5, 0.5, 4)
     build = methods.build(
         "sac", Spec(views, ENV.action, 8), methods.parse("s2pg"), "gru", "critic",
-        methods.hyper_defaults("sac") | {"lanes": 1, "steps": 1, "width": 16, "q_network": network},
+        methods.hyper_defaults("sac", "gru") | {"lanes": 1, "steps": 1, "width": 16, "q_network": network},
     ).critic  # fmt: skip
     obs = {name: jnp.linspace(0.1, 1.0, size) for name, size in views.items()}
 

@@ -51,7 +51,7 @@ class Probe(Env):
 def build(env, memory="s2pg", algorithm="ppo", **hyper):
     label = methods.parse(memory)
     more = {"epochs": 1, "minibatches": 2} if algorithm == "ppo" else {}
-    full = presets.resolve(algorithm, "probe", label, env.spec, TINY | more | hyper, 64)
+    full = presets.resolve(algorithm, "probe", label, label.default_kernel, env.spec, TINY | more | hyper, 64)
     return methods.build(algorithm, env.spec, label, label.default_kernel, POLICY, full)
 
 

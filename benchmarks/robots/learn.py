@@ -5,8 +5,8 @@
 
 Every case is a run folder of `s2pg train` with the presets, and goes on where it stopped if it is there already. All
 compile at once, each in a process of its own, and then train in turn, so that `wall_s` is that of one alone.
-`CASE@NAME=VALUE,...` gives a case hyper-parameters of its own, `CASE+NAME=VALUE` options of the task, and `CASE!` a
-privileged critic.
+`TASK/LABEL:KERNEL` names a kernel, `CASE@NAME=VALUE,...` gives a case hyper-parameters of its own, `CASE+NAME=VALUE`
+options of the task, and `CASE!` a privileged critic.
 """
 
 from __future__ import annotations
@@ -28,8 +28,16 @@ def parse(case: str) -> dict:
     case, _, options = case.partition("+")
     privileged = case.endswith("!")
     task, _, label = case.rstrip("!").partition("/")
+    label, _, kernel = label.partition(":")
     split = lambda text: dict(pair.split("=") for pair in text.split(",") if pair)  # noqa: E731
-    return {"task": task, "label": label, "hyper": split(hyper), "options": split(options), "privileged": privileged}
+    return {
+        "task": task,
+        "label": label,
+        "kernel": kernel or None,
+        "hyper": split(hyper),
+        "options": split(options),
+        "privileged": privileged,
+    }
 
 
 def folder(case: str) -> str:
@@ -64,7 +72,8 @@ def one(case: str, args: argparse.Namespace) -> None:
             )
 
     s2pg.train(
-        args.algorithm, env, memory=found["label"], critic="critic" if found["privileged"] else "policy",
+        args.algorithm, env, memory=found["label"], kernel=found["kernel"],
+        critic="critic" if found["privileged"] else "policy",
         hyper=found["hyper"],
         seeds=tuple(range(args.seeds)), steps=args.steps, borders=args.borders, episodes=args.episodes,
         out=args.out / folder(case), resume=True, report=report, say=lambda line: print(f"{case}: {line}", flush=True),

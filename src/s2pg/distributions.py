@@ -1,12 +1,14 @@
 """Densities as pytrees of arrays: they pass through jit, vmap and scan like any other value.
 
-Each is over one event (a vector, or one class) and has `sample`, `log_prob`, `entropy` and `mode`.
+Each is over one event (a vector, or one class) and has `sample`, `log_prob`, `entropy` and `mode`; those that
+a trust region is drawn around have `kl` too.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,6 +30,10 @@ class Distribution(eqx.Module):
 
     @abstractmethod
     def mode(self) -> PyTree: ...
+
+    def kl(self, other: Any) -> Array:
+        """KL(self || other), of two of the same kind."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed form of its divergence")
 
     def draw(self, key: PRNGKeyArray | None) -> tuple[PyTree, Array]:
         """A value and its log-probability; without a key, the mode."""
@@ -51,6 +57,12 @@ class Normal(Distribution):
 
     def entropy(self) -> Array:
         return jnp.sum(self.log_std + 0.5 + HALF_LOG_2PI, axis=-1)
+
+    def kl(self, other: Normal) -> Array:
+        """log(s'/s) + (s^2 + (m - m')^2) / 2s'^2 - 1/2, written so that small ones are not lost in rounding."""
+        shrinkage = 2.0 * (self.log_std - other.log_std)
+        standard = (self.mean - other.mean) * jnp.exp(-other.log_std)
+        return 0.5 * jnp.sum(jnp.expm1(shrinkage) - shrinkage + standard**2, axis=-1)
 
     def mode(self) -> Array:
         return self.mean
@@ -95,6 +107,10 @@ class TanhNormal(Distribution):
         )
         weights = jnp.asarray(weights / weights.sum(), self.pre.mean.dtype)
         return self.pre.entropy() + jnp.sum(weights @ log_det_tanh(points), axis=-1)
+
+    def kl(self, other: TanhNormal) -> Array:
+        """That of the normals: a bijection changes no divergence."""
+        return self.pre.kl(other.pre)
 
     def mode(self) -> Array:
         """tanh of the normal's mode: the deterministic action (the density's own maximum may lie at a bound)."""
@@ -143,6 +159,10 @@ class Categorical(Distribution):
         log_p = jax.nn.log_softmax(self.logits)
         return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
 
+    def kl(self, other: Categorical) -> Array:
+        log_p, log_q = jax.nn.log_softmax(self.logits), jax.nn.log_softmax(other.logits)
+        return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+
     def mode(self) -> Int[Array, ""]:
         return jnp.argmax(self.logits, axis=-1)
 
@@ -162,6 +182,10 @@ class PointMass(Distribution):
 
     def entropy(self) -> Array:
         return jnp.zeros(())
+
+    def kl(self, other: PointMass) -> Array:
+        """0 at the same value, infinite elsewhere."""
+        return -other.log_prob(self.value)
 
     def mode(self) -> PyTree:
         return self.value

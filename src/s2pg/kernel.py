@@ -12,7 +12,7 @@ a and z' are conditionally independent given (o, z).
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -36,6 +36,14 @@ class Kernel(eqx.Module):
 
     # A stateful kernel has a z' worth drawing or unrolling; the others only carry the past along.
     stateful: ClassVar[bool] = True
+    # Whether gradients may flow back through `advance` over many steps. S2PG never asks for it.
+    unrolls: ClassVar[bool] = True
+    # Whether eta lies in [-1, 1], where SAC, TD3 and DDPG keep z.
+    bounded: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls, **options: Any) -> None:
+        """Refuses options that make no kernel with a one-line `UserError`, before anything is built."""
 
     @abstractmethod
     def initial(self) -> State:
@@ -54,9 +62,28 @@ class Kernel(eqx.Module):
         x = self.embed(obs)
         return self.emit(x, self.advance(x, z))
 
+    def unroll(self, x: PyTree, stored: State, restart: Array) -> tuple[State, State]:
+        """(z, eta) of n steps in sequence, from their embedded observations.
+
+        z is `stored` where `restart` is set, at the first step always, and else eta of the step before.
+        """
+
+        def step(before: State, at: tuple) -> tuple[State, tuple[State, State]]:
+            x, stored, restart = at
+            z = jax.tree.map(lambda kept, new: jnp.where(restart, kept, new), stored, before)
+            eta = self.advance(x, z)
+            return eta, (z, eta)
+
+        head = jax.tree.map(lambda leaf: leaf[0], stored)
+        return jax.lax.scan(step, head, (x, stored, restart))[1]
+
     def features(self, z: State) -> Float[Array, " features"]:
         """What critics see of z."""
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(z)] or [jnp.zeros(0)])
+
+    def facts(self) -> dict[str, Array]:
+        """What was learnt that a person would want to be told, such as frequencies; nothing by default."""
+        return {}
 
 
 @runtime_checkable

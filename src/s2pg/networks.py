@@ -1,13 +1,14 @@
-"""Linear layers and perceptrons whose leaves are arrays only, so that they ride through scan and vmap unsplit."""
+"""Linear layers, perceptrons and recurrent cells with array leaves only: they ride through scan and vmap unsplit."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 
 class Linear(eqx.Module):
@@ -43,8 +44,29 @@ class MLP(eqx.Module):
         return self.layers[-1](x)
 
 
-class GRU(eqx.Module):
-    """Gated recurrent unit, cut in two so that only what needs z is sequential.
+def spread(size: int) -> Float[Array, " size"]:
+    """What is added to gates so that units begin with time constants from 2 to 21 steps: some follow, some keep."""
+    return jnp.linspace(0.0, -3.0, size)
+
+
+class Cell(eqx.Module):
+    """The transition eta(x, z), cut in two so that only what needs z is sequential. z lies in [-1, 1]."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Numbers in z."""
+
+    @abstractmethod
+    def project(self, x: Array) -> PyTree:
+        """What can be computed without z."""
+
+    @abstractmethod
+    def advance(self, projected: PyTree, z: Array) -> Array: ...
+
+
+class GRU(Cell):
+    """Gated recurrent unit.
 
     r, u = sigmoid(gates), n = tanh(x_n + r * (W_n z + b_n)), z' = (1 - u) n + u z.
     """

@@ -110,11 +110,12 @@ class Discrete(eqx.Module):
 
 
 class Spec(eqx.Module):
-    """What an algorithm must know of an environment: view sizes, action space, longest episode."""
+    """What an algorithm must know of an environment: view sizes, action space, longest episode, seconds a step."""
 
     views: dict[str, int] = eqx.field(static=True)
     action: Box | Discrete
     horizon: int = eqx.field(static=True)
+    dt: float = eqx.field(static=True, default=1.0)  # 1 where time has no unit
 
 
 def read(obs: Obs, groups: tuple[str, ...]) -> Float[Array, "*batch size"]:

@@ -8,9 +8,10 @@ from s2pg.algorithms.ppo import PPO
 from s2pg.algorithms.reinforce import REINFORCE
 from s2pg.algorithms.sac import SAC
 from s2pg.algorithms.td3 import TD3
+from s2pg.algorithms.trpo import TRPO
 
 __all__ = ["ALGORITHMS", "Algorithm", "OffPolicy"]
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
-    "ppo": PPO, "sac": SAC, "td3": TD3, "ddpg": DDPG, "reinforce": REINFORCE, "gpomdp": GPOMDP,
+    "ppo": PPO, "trpo": TRPO, "sac": SAC, "td3": TD3, "ddpg": DDPG, "reinforce": REINFORCE, "gpomdp": GPOMDP,
 }  # fmt: skip

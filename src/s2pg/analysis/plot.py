@@ -22,6 +22,7 @@ SUFFIXES = (".png", ".pdf", ".svg")
 # Okabe and Ito's palette without its yellow, which is too faint for a line; then again with dashes.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.")
+USUAL_KERNELS = ("gru", "mlp", "window")
 AXES = ("algorithm", "task", "kernel", "critic")  # what a label names besides the memory, where runs differ in it
 NAMES = {
     "eval_return": "evaluation return",
@@ -95,9 +96,8 @@ def labels(logs: Sequence[Log]) -> list[str]:
     parts = [[_text(log.config.get("memory", log.path.name))] for log in logs]
     for axis in AXES:
         values = [log.config.get(axis) for log in logs]
-        # A memory label implies a kernel: it is named only where runs of one label have several.
-        told = {(part[0], value) for part, value in zip(parts, map(_text, values), strict=True)}
-        implied = axis == "kernel" and len(told) == len({memory for memory, _ in told})
+        # A memory label implies a kernel: it is named only where there are others than these.
+        implied = axis == "kernel" and all(value in (None, *USUAL_KERNELS) for value in values)
         if any(value != values[0] for value in values) and not implied:
             _extend(parts, [_text(value) for value in values])
     for name in names:

@@ -76,12 +76,19 @@ class Eval:
         for seed, actor in actors.items():
             found = assess.returns(env, actor, self.episodes, self.eval_seed)
             rows.append({"seed": seed} | {name: float(getattr(found, name)()) for name in FIGURES})
+            learnt = {
+                name: [round(float(x), 4) for x in np.ravel(values)] for name, values in actor.kernel.facts().items()
+            }
+            rows[-1] |= {"kernel": learnt} if learnt else {}
         middle = float(iqm(np.array([row["mean"] for row in rows])))
         if self.json:
             asked = {"episodes": self.episodes, "stochastic": self.stochastic, "eval_seed": self.eval_seed}
             print(json.dumps({"schema": SCHEMA, "run": str(self.run), **asked, "seeds": rows, "iqm": middle}, indent=2))
         else:
             Console().print(_table(rows), f"IQM over seeds: {middle:.4g}")
+            for row in rows:
+                for name, values in row.get("kernel", {}).items():
+                    print(f"seed {row['seed']}: {name}: {' '.join(f'{x:.3g}' for x in values)}")
         if self.video:  # last: where a task cannot be drawn, its figures have been told
             every, fps = assess.pace(env)
             video.write(assess.film(env, actors[seeds[0]], self.eval_seed, every), self.video, fps)

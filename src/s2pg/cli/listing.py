@@ -63,12 +63,24 @@ MEANING = {
     "kl_stop": "an update ends beyond this divergence; 0: never",
     "pathwise_weight": "weight of dV/dz' under s2pg-pathwise",
     "drift_cost": "keeps z' near its old mean under s2pg-pathwise",
+    "radius": "delta: how far the joint divergence of decisions may go in one update",
+    "damping": "added to the diagonal of the Fisher matrix",
+    "cg_steps": "of conjugate gradients, at most",
+    "cg_tolerance": "residual of conjugate gradients, relative to the gradient, at which they stop",
+    "fisher_share": "share of the samples that the Fisher matrix is taken from",
+    "backtracks": "step sizes that the line search tries: 1, 1/2, 1/4 ...",
     "baseline": "subtract the baseline of least variance",
     "size": "units of the internal state",
     "width": "units of the other layers",
     "state_log_std": "log standard deviation of z' under s2pg and s2pg-pathwise (there fixed)",
     "critic_state": "let the plain critic of bptt and window read z",
     "encoder_width": "units of the layer before a recurrent cell; 0: the same as width",
+    "solver": "of the differential equation: euler (cpg, ode), rk4 (cpg), heun or bosh3 (ode)",
+    "substeps": "of the solver in a control interval",
+    "fastest": "largest rate at which z moves to its goal, per control interval",
+    "oscillators": "how many; z has three numbers for each",
+    "most_frequency": "in Hz: what oscillators may learn to swing with",
+    "blind": "read no observation: nothing but oscillators (cpg), nothing at all (mlp)",
     "batch_size": "samples of a gradient step: transitions, or segments under bptt",
     "capacity": "rows of the replay buffer, all lanes together",
     "learning_starts": "environment steps stored before the first update",
@@ -175,7 +187,7 @@ def _everything(_: str) -> Iterable[Group]:
 def _one(name: str) -> Iterable[Group]:
     if name in ALGORITHMS:
         # Those that depend on the task have no default; whole episodes have as many steps as it says.
-        known = methods.hyper_defaults(name)
+        known = methods.hyper_defaults(name, "gru")  # which has no options of its own
         defaults = known | {"steps": "the task's horizon"} | presets.ALGORITHM.get(name, {})
         rows = [(each, defaults[each], MEANING.get(each, "")) for each in known]
         yield _table(f"{name}: {_algorithms()[name]}", ("hyper-parameter (--hyper)", "default", "what it is"), rows)
@@ -194,6 +206,14 @@ def _one(name: str) -> Iterable[Group]:
             yield _table("presets", ("algorithm", "for", "what differs from its defaults"), texts)
     elif name in KERNELS:
         yield _table("kernel", ("name", "what it is"), [(name, _kernels()[name])])
+        own = methods.kernel_options(name)
+        rows = [(each, own[each], MEANING.get(each, "")) for each in own]
+        if rows:
+            yield _table("its own options", ("hyper-parameter (--hyper)", "default", "what it is"), rows)
+        where = {key: key if key == name else " ".join(key[:-1]) for key in presets.KERNEL if name in (key, key[-1])}
+        given = [(place, " ".join(f"{k}={v}" for k, v in presets.KERNEL[key].items())) for key, place in where.items()]
+        if given:
+            yield _table("presets", ("for", "what differs from those of others"), given)
     else:
         yield _table("memory", ("label", "what it is"), [(name, _label(name))])
 

@@ -16,6 +16,7 @@ from s2pg.cli.demo import Demo
 from s2pg.cli.evaluate import Eval
 from s2pg.cli.listing import List
 from s2pg.cli.plot import Plot
+from s2pg.cli.theory import Theory
 from s2pg.cli.train import Train
 from s2pg.configure import compilation_cache
 from s2pg.errors import Diverged, UserError
@@ -25,9 +26,9 @@ Policies with memory at the price of policies without.
 
 A policy with memory draws an action and its next internal state together: (a, z') ~ pi(. | o, z).
 A method is a point in the product of three axes, each chosen on its own:
-  kernel       what computes a and z'                    --kernel gru | mlp | window
+  kernel       what computes a and z'                    --kernel gru | lstm | ode | cpg | ...
   memory rule  how z' is learnt, and from which samples  --memory s2pg | s2pg-pathwise | bptt-N | ...
-  algorithm    what the update is                        ppo | sac | td3 | ddpg | reinforce | gpomdp
+  algorithm    what the update is                        ppo | trpo | sac | td3 | ddpg | ...
 
 Start here:
   s2pg demo                                         watch three memory rules learn (minutes)
@@ -47,6 +48,7 @@ class Command(Protocol):
 
 COMMANDS: dict[str, type[Command]] = {
     "train": Train, "eval": Eval, "plot": Plot, "list": List, "bench": Bench, "demo": Demo,
+    "theory": Theory,
 }  # fmt: skip
 
 

@@ -42,18 +42,20 @@ class Train:
     seed. Ctrl-C leaves a run that --resume goes on with, bit for bit.
 
     The three axes:
-      ALGO      what the update is: ppo, sac, td3, ddpg, reinforce or gpomdp
+      ALGO      what the update is: ppo, trpo, sac, td3, ddpg, reinforce or gpomdp
       --memory  how z' is learnt, and from which samples:
                   s2pg           drawn with the action; learnt by the likelihood ratio over z' (ppo ...)
                                  or through dQ/dz' (sac, td3, ddpg), from single transitions
                   s2pg-pathwise  the same, but learnt through dV/dz': needs a critic that knows
-                                 (--critic critic), and ppo
+                                 (--critic critic), and ppo or trpo
                   bptt-N         recomputed, and backpropagated through segments of N steps
                   bptt-N-last    the same, with the loss on the last step of each segment only
                   window-K       no memory but the last K observations
                   none           no memory: the current observation alone
                   oracle         no memory, but sees the full state: what memory could reach at best
-      --kernel  what computes a and z': gru (s2pg, bptt), window (window-K), mlp (none, oracle)
+      --kernel  what computes a and z': gru, lstm, rnn, mingru (unrolls in parallel), ode (a neural
+                differential equation) or cpg (oscillators; on-policy) for s2pg and bptt;
+                window for window-K, mlp for none and oracle
 
     Examples:
       s2pg train ppo --task recall --memory s2pg --set k=8 --seeds 0 1 2
@@ -65,7 +67,7 @@ class Train:
     computes: ClassVar[bool] = True
 
     algorithm: Annotated[Positional[str], arg(metavar="ALGO")]
-    """ppo, sac, td3, ddpg, reinforce or gpomdp"""
+    """ppo, trpo, sac, td3, ddpg, reinforce or gpomdp"""
     task: Annotated[str, arg(metavar="TASK")]
     """a name from `s2pg list`, or gym:ID for whatever gymnasium.make takes"""
     memory: Annotated[str, arg(metavar="LABEL")] = "s2pg"
@@ -73,7 +75,7 @@ class Train:
     kernel: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: the one that fits --memory)")] = (
         None
     )
-    """what computes a and z': gru, mlp or window"""
+    """what computes a and z', see above; `s2pg list KERNEL` shows its options"""
     critic: Annotated[str | None, arg(metavar="policy|critic", help_behavior_hint=PRESET)] = None
     """what the critic reads: the policy's view, or the full state (privileged)"""
     options: Annotated[
@@ -81,7 +83,8 @@ class Train:
     ] = ()
     """options of the task, such as k=32 horizon=200 hide=2,3; `s2pg list TASK` shows them"""
     hyper: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint=PRESET)] = ()
-    """hyper-parameters, such as lanes=64 learning_rate=1e-3; `s2pg list ALGO` shows them"""
+    """hyper-parameters of the algorithm and the kernel, such as lanes=64 learning_rate=1e-3; `s2pg list ALGO`
+    and `s2pg list KERNEL` show them"""
     steps: Annotated[int | None, arg(metavar="N", help_behavior_hint=PRESET)] = None
     """environment steps of each seed"""
     seeds: Annotated[tuple[int, ...], arg(metavar="S ...")] = (0,)
@@ -90,7 +93,9 @@ class Train:
     """episodes of each evaluation on the way"""
     borders: Annotated[int, arg(metavar="N")] = 50
     """about how often to log, evaluate and checkpoint"""
-    out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK-ALGO-LABEL)")] = None
+    out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK-ALGO-LABEL[-KERNEL])")] = (
+        None
+    )
     """run folder; one that exists is never overwritten"""
     resume: bool = False
     """go on with the run in that folder, or start it; only --steps may differ"""
@@ -98,7 +103,7 @@ class Train:
     def __call__(self) -> int:
         options, hyper = pairs("--set", self.options), pairs("--hyper", self.hyper)
         env = make(self.task, **options)
-        out = self.out or experiment.default_folder(self.task, self.algorithm, self.memory)
+        out = self.out or experiment.default_folder(self.task, self.algorithm, self.memory, self.kernel)
         with watching(f"{self.task} {self.algorithm} {self.memory}") as watch:
             try:
                 experiment.train(

@@ -64,7 +64,9 @@ class Adapter(Env):
     @property
     def spec(self) -> Spec:
         if self.made.spec is None:
-            self.made.spec = super().spec
+            seconds = getattr(self.made.env, "dt", None)
+            own = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else self.dt
+            self.made.spec = dataclasses.replace(super().spec, dt=own)
         return self.made.spec
 
     def show(self, policy: PyTree, critic: PyTree) -> Obs:

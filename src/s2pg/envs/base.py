@@ -32,6 +32,8 @@ class Env(eqx.Module):
     # Whether the executed previous action is a view. A policy that reads it can write notes to itself in its actions:
     # a task that asks for memory and nothing else does not show it.
     shows_action: ClassVar[bool] = True
+    # Seconds between two decisions; 1 where time has no unit.
+    dt: ClassVar[float] = 1.0
 
     @property
     @abstractmethod
@@ -61,7 +63,7 @@ class Env(eqx.Module):
     def spec(self) -> Spec:
         _, step = jax.eval_shape(self.reset, jax.random.key(0))
         views = {name: view.shape[0] for name, view in step.obs.items()}
-        return Spec(views=views, action=self.action, horizon=self.horizon)
+        return Spec(views=views, action=self.action, horizon=self.horizon, dt=self.dt)
 
     def _observe(self, state: EnvState) -> Obs:
         views = self.views(state.inner, state.elapsed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -66,6 +67,11 @@ class _Views:
         return views
 
 
+def _seconds(dt: Any) -> float:
+    """How long a step takes, where an environment says something that can be that."""
+    return float(dt) if isinstance(dt, int | float) and 0.0 < dt < math.inf else 1.0
+
+
 class GymTask:
     """A Gymnasium environment by its id, `gym:Pendulum-v1` or `gym:module:Id-v0`, with entries `hide` unseen.
 
@@ -90,10 +96,13 @@ class GymTask:
             limit = env.spec.max_episode_steps if env.spec else None
             self._views = _Views(env.observation_space, self._hide, self.id)
             self._actions = Actions(env.action_space, self.id)
+            seconds = getattr(env.unwrapped, "dt", 1.0)
         finally:
             env.close()
         sizes = self._views.sizes | {PREVIOUS_ACTION: self._actions.space.size}
-        self.spec = Spec(views=sizes, action=self._actions.space, horizon=horizon or limit or UNLIMITED)
+        self.spec = Spec(
+            views=sizes, action=self._actions.space, horizon=horizon or limit or UNLIMITED, dt=_seconds(seconds)
+        )
 
     @property
     def options(self) -> dict[str, Any]:

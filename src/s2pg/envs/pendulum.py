@@ -28,6 +28,7 @@ class MaskedPendulum(Env):
     """Pendulum swing-up without the angular velocity; dynamics and reward are those of Gymnasium's Pendulum-v1."""
 
     stagger: ClassVar[bool] = True
+    dt: ClassVar[float] = DT
 
     horizon: int = eqx.field(static=True, default=200)
 

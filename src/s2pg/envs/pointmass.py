@@ -50,6 +50,7 @@ def _towards(position: Array, target: Array) -> Float[Array, " 1"]:
 
 class _PointMass(Env):
     stagger: ClassVar[bool] = True  # nothing ends an episode of a good policy but the horizon
+    dt: ClassVar[float] = DT * SUBSTEPS
 
     horizon: int = eqx.field(static=True, default=200)
     speed: float = eqx.field(static=True, default=3.0)

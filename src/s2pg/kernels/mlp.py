@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
@@ -13,22 +14,25 @@ from s2pg.networks import MLP
 
 
 class MLPKernel(Kernel):
-    """a ~ head(mlp(o))."""
+    """a ~ head(mlp(o)); a `blind` one reads nothing, and so does the same at every step."""
 
     stateful: ClassVar[bool] = False
     body: MLP
     action_head: ActionHead
 
-    def __init__(self, inputs: int, heads: Heads, key: PRNGKeyArray, *, width: int = 64):
+    blind: bool = eqx.field(static=True)
+
+    def __init__(self, inputs: int, heads: Heads, key: PRNGKeyArray, *, width: int = 64, blind: bool = False):
         body, action = jax.random.split(key)
-        self.body = MLP([inputs, width, width], key=body, last_gain=2.0**0.5)
+        self.blind = blind
+        self.body = MLP([inputs * (not blind), width, width], key=body, last_gain=2.0**0.5)
         self.action_head = heads.action(width, action)
 
     def initial(self) -> tuple[()]:
         return ()
 
     def embed(self, obs: Array) -> Array:
-        return jax.nn.relu(self.body(obs))
+        return jax.nn.relu(self.body(obs[:0] if self.blind else obs))
 
     def advance(self, x: Array, z: tuple[()]) -> tuple[()]:
         return ()

@@ -141,15 +141,10 @@ def restarts(first: Array, valid: Array) -> Array:
 
 
 def walk(kernel: Kernel, x: object, valid: Array, z: State) -> tuple[State, State, State]:
-    """Runs `advance` over steps [n] from z: (z after them, z before each, eta of each). Padding passes z on."""
-
-    def advance(z: State, step: tuple) -> tuple[State, tuple[State, State]]:
-        x, valid = step
-        eta = kernel.advance(x, z)
-        return jax.tree.map(lambda new, old: jnp.where(valid, new, old), eta, z), (z, eta)
-
-    last, (before, eta) = jax.lax.scan(advance, z, (x, valid))
-    return last, before, eta
+    """Runs a kernel over steps [n] from z: (z after them, z before each, eta of each). Padding in front passes z on."""
+    head = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*valid.shape, *leaf.shape)), z)
+    before, eta = kernel.unroll(x, head, restarts(jnp.zeros_like(valid), valid))
+    return jax.tree.map(lambda new, old: jnp.where(valid[-1], new[-1], old), eta, z), before, eta
 
 
 def mix(old: State, new: State, rate: float) -> State:

@@ -48,16 +48,7 @@ class Unrolled(Memory):
 
     def evaluate(self, kernel: Kernel, sample: Sample) -> Evaluation:
         x = jax.vmap(kernel.embed)(sample.obs)
-        restart = restarts(sample.first, sample.valid)
-
-        def advance(z: State, step: tuple) -> tuple[State, tuple[State, State]]:
-            x, stored, restart = step
-            z = jax.tree.map(lambda kept, new: jnp.where(restart, kept, new), stored, z)
-            eta = kernel.advance(x, z)
-            return eta, (z, eta)
-
-        head = jax.tree.map(lambda leaf: leaf[0], sample.z)
-        _, (z, eta) = jax.lax.scan(advance, head, (x, sample.z, restart))
+        z, eta = kernel.unroll(x, sample.z, restarts(sample.first, sample.valid))
         now, log_prob, entropy = jax.vmap(lambda x, eta, u: judge(kernel.emit(x, eta), u))(x, eta, sample.decision)
         mask = sample.valid & (jnp.arange(self.segment) == self.segment - 1) if self.last else sample.valid
         z, eta = jax.lax.stop_gradient((z, eta))

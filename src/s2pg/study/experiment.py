@@ -72,8 +72,8 @@ def resolve(
     steps = presets.default_steps(algorithm, place, label) if steps is None else steps
     if type(steps) is not int or steps < 1:
         raise UserError(f"steps must be a whole number of 1 or more, not {steps}")
-    given = methods.parse_hyper(algorithm, hyper or {})
-    full = presets.resolve(algorithm, place, label, env.spec, given, steps)
+    given = methods.parse_hyper(algorithm, kernel, hyper or {})
+    full = presets.resolve(algorithm, place, label, kernel, env.spec, given, steps)
     critic = critic or presets.default_critic(algorithm, place, label)
     whole = seeds and all(type(seed) is int for seed in seeds)
     if not whole or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
@@ -109,7 +109,7 @@ def _spec_to_json(spec: Spec) -> dict[str, Any]:
         space["shape"] = action.shape
     else:
         space = {"n": action.n, "start": action.start}
-    return {"views": spec.views, "action": space, "horizon": spec.horizon}
+    return {"views": spec.views, "action": space, "horizon": spec.horizon, "dt": spec.dt}
 
 
 def _spec_from_json(spec: dict[str, Any]) -> Spec:
@@ -119,7 +119,7 @@ def _spec_from_json(spec: dict[str, Any]) -> Spec:
     else:
         shape = None if action["shape"] is None else tuple(action["shape"])
         space = Box(tuple(map(float, action["low"])), tuple(map(float, action["high"])), shape)
-    return Spec(views=spec["views"], action=space, horizon=spec["horizon"])
+    return Spec(views=spec["views"], action=space, horizon=spec["horizon"], dt=spec.get("dt", 1.0))
 
 
 def read_config(out: Path) -> tuple[Experiment, Spec]:
@@ -131,14 +131,16 @@ def read_config(out: Path) -> tuple[Experiment, Spec]:
         fields: dict[str, Any] = {field.name: config[field.name] for field in dataclasses.fields(Experiment)}
         fields["seeds"] = tuple(fields["seeds"])
         # A run from before a hyper-parameter was there has its default.
-        fields["hyper"] = methods.hyper_defaults(fields["algorithm"]) | fields["hyper"]
+        fields["hyper"] = methods.hyper_defaults(fields["algorithm"], fields["kernel"]) | fields["hyper"]
         return Experiment(**fields), _spec_from_json(config["spec"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{out / training.CONFIG} is damaged: {type(error).__name__} {error}") from error
 
 
-def default_folder(task: str, algorithm: str, memory: str) -> Path:
-    return Path("runs") / f"{task}-{algorithm}-{memory}".replace(":", "-").replace("/", "-")
+def default_folder(task: str, algorithm: str, memory: str, kernel: str | None = None) -> Path:
+    """runs/TASK-ALGORITHM-MEMORY, and -KERNEL where it is not the one that goes with the memory rule."""
+    other = f"-{kernel}" if kernel not in (None, methods.parse(memory).default_kernel) else ""
+    return Path("runs") / f"{task}-{algorithm}-{memory}{other}".replace(":", "-").replace("/", "-")
 
 
 def train(
@@ -162,15 +164,15 @@ def train(
 
     `env` is a task's name or what `s2pg.make` returned; `memory` a label such as s2pg, bptt-8, window-8, none or
     oracle; `critic` the view the critic reads, "policy" or "critic" (privileged). What is left out comes from the
-    presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY. There are about `borders` evaluations and
-    checkpoints on the way.
+    presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY, with another kernel than the usual one
+    -KERNEL. There are about `borders` evaluations and checkpoints on the way.
     """
     env = make(env) if isinstance(env, str) else env
     experiment, built = resolve(
         algorithm, env, memory=memory, kernel=kernel, critic=critic, hyper=hyper, steps=steps, seeds=seeds,
         episodes=episodes, borders=borders,
     )  # fmt: skip
-    out = Path(out) if out else default_folder(experiment.task, algorithm, memory)
+    out = Path(out) if out else default_folder(experiment.task, algorithm, memory, experiment.kernel)
     if (out / training.CONFIG).exists():
         if not resume:
             raise UserError(f"{out} is a run already: --resume goes on with it, --out names another folder")

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import dataclasses
 import functools
+import inspect
 import math
 import re
 from typing import Any
@@ -14,7 +15,8 @@ from s2pg.action_values import BranchedQ, PlainQ, RecurrentQ
 from s2pg.algorithms import ALGORITHMS, Algorithm
 from s2pg.critics import PlainCritic, RecurrentCritic
 from s2pg.errors import UserError, unknown
-from s2pg.kernels import KERNELS
+from s2pg.kernel import Kernel
+from s2pg.kernels import GIVEN, KERNELS
 from s2pg.memory import Carried, Memory, Sampled, Unrolled
 from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Box, Spec
 
@@ -86,7 +88,24 @@ def algorithm_class(name: str) -> type[Algorithm]:
     return ALGORITHMS[name]
 
 
-def hyper_defaults(algorithm: str) -> dict[str, Any]:
+def kernel_class(name: str) -> type[Kernel]:
+    if name not in KERNELS:
+        raise unknown("kernel", name, KERNELS)
+    return KERNELS[name]
+
+
+def kernel_arguments(kernel: str) -> dict[str, Any]:
+    """What a kernel is built with, beside its inputs, heads and key: names and defaults, from its constructor."""
+    known = inspect.signature(kernel_class(kernel)).parameters.values()
+    return {each.name: each.default for each in known if each.kind is each.KEYWORD_ONLY}
+
+
+def kernel_options(kernel: str) -> dict[str, Any]:
+    """Those that are its own: hyper-parameters of this kernel alone."""
+    return {name: default for name, default in kernel_arguments(kernel).items() if name not in GIVEN}
+
+
+def hyper_defaults(algorithm: str, kernel: str) -> dict[str, Any]:
     """Every hyper-parameter that `--hyper` knows, with its default; None where it depends on the task."""
     fixed = {"memory", "kernel", "critic", "reads"}
     own = {
@@ -94,19 +113,26 @@ def hyper_defaults(algorithm: str) -> dict[str, Any]:
         for field in dataclasses.fields(algorithm_class(algorithm))
         if field.name not in fixed
     }
-    return own | NETWORK_HYPER | (REPLAY_HYPER if algorithm_class(algorithm).off_policy else {})
+    own |= REPLAY_HYPER if algorithm_class(algorithm).off_policy else {}
+    options = kernel_options(kernel)
+    if both := own.keys() & options.keys():
+        raise UserError(f"kernel '{kernel}' calls an option '{min(both)}', as {algorithm} does: give it another name")
+    return own | NETWORK_HYPER | options
 
 
-def parse_hyper(algorithm: str, given: dict[str, Any]) -> dict[str, Any]:
+def parse_hyper(algorithm: str, kernel: str, given: dict[str, Any]) -> dict[str, Any]:
     """Checks names and types; values may come as text."""
-    known, parsed = hyper_defaults(algorithm), {}
+    known, parsed = hyper_defaults(algorithm, kernel), {}
     for name, value in given.items():
         if name not in known:
-            raise unknown(f"hyper-parameter of {algorithm}", name, known)
+            raise unknown(f"hyper-parameter of {algorithm} with kernel {kernel}", name, known)
         if name in CHOICES:
             if value not in CHOICES[name]:
                 raise unknown(f"hyper-parameter {name}", str(value), CHOICES[name])
             parsed[name] = value
+            continue
+        if isinstance(known[name], str):  # a kernel checks its own
+            parsed[name] = str(value)
             continue
         kind = type(known[name]) if known[name] is not None else int
         number: Any = None
@@ -121,18 +147,22 @@ def parse_hyper(algorithm: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def check(algorithm: str, label: Label, kernel: str, spec: Spec) -> None:
     """Everything that can be wrong with the point chosen, before anything is built."""
-    cls = algorithm_class(algorithm)
-    if kernel not in KERNELS:
-        raise unknown("kernel", kernel, KERNELS)
+    cls, chosen = algorithm_class(algorithm), kernel_class(kernel)
     if label.kind == "window" and label.length > spec.horizon:
         raise UserError(f"memory '{label.name}': the window is longer than an episode, which has {spec.horizon} steps")
     if label.kind == "s2pg-pathwise" and not cls.has_critic:
         raise UserError(f"{algorithm} has no critic to carry the gradient of 's2pg-pathwise'; use 's2pg'")
     if cls.off_policy:
         _check_replayed(algorithm, label, spec)
-    if label.recurrent and not KERNELS[kernel].stateful:
+    if label.recurrent and not chosen.stateful:
         fit = ", ".join(name for name, each in KERNELS.items() if each.stateful)
         raise UserError(f"kernel '{kernel}' has no state to learn, which memory '{label.name}' needs; known: {fit}")
+    if label.kind == "bptt" and not chosen.unrolls:
+        raise UserError(f"kernel '{kernel}' cannot be unrolled, which memory '{label.name}' needs; use s2pg")
+    if cls.off_policy and not chosen.bounded:
+        raise UserError(
+            f"{algorithm} keeps z within [-1, 1], and the state of kernel '{kernel}' has other bounds; use ppo"
+        )
     if not label.recurrent and kernel != label.default_kernel:
         raise UserError(f"memory '{label.name}' goes with kernel '{label.default_kernel}', not '{kernel}'")
     if label.kind == "oracle" and CRITIC not in spec.views:
@@ -145,7 +175,9 @@ def _check_replayed(algorithm: str, label: Label, spec: Spec) -> None:
     if not all(map(math.isfinite, (*spec.action.low, *spec.action.high))):
         raise UserError(f"{algorithm} needs actions with bounds, and this task has some without; use ppo")
     if label.kind == "s2pg-pathwise":
-        raise UserError(f"'s2pg-pathwise' is for ppo: under {algorithm}, 's2pg' learns z' through dQ/dz' already")
+        raise UserError(
+            f"'s2pg-pathwise' is for ppo and trpo: under {algorithm}, 's2pg' learns z' through dQ/dz' already"
+        )
     if label.kind == "bptt" and label.length > spec.horizon:
         raise UserError(f"memory '{label.name}': a segment is longer than an episode, which has {spec.horizon} steps")
 
@@ -153,17 +185,17 @@ def _check_replayed(algorithm: str, label: Label, spec: Spec) -> None:
 def build(algorithm: str, spec: Spec, label: Label, kernel: str, critic: str, hyper: dict[str, Any]) -> Algorithm:
     """The algorithm object; `hyper` must be complete."""
     check(algorithm, label, kernel, spec)
-    cls, sizes = algorithm_class(algorithm), {"width": hyper["width"]}
-    if KERNELS[kernel].stateful:
-        sizes |= {name: hyper[name] for name in ("size", "encoder_width")}
-    elif label.kind == "window":
-        sizes["length"] = label.length
+    cls = algorithm_class(algorithm)
+    known = {**hyper, "length": label.length, "dt": spec.dt}
+    sizes = {name: known[name] for name in kernel_arguments(kernel)}
+    kernel_class(kernel).check(**sizes)
     # A memoryless policy that sees its own last action can write notes to itself: only recurrent ones read it.
     previous = (PREVIOUS_ACTION,) if label.recurrent and PREVIOUS_ACTION in spec.views else ()
-    own = {name: value for name, value in hyper.items() if name not in NETWORK_HYPER | REPLAY_HYPER}
+    not_its_own = NETWORK_HYPER | REPLAY_HYPER | kernel_options(kernel)
+    own = {name: value for name, value in hyper.items() if name not in not_its_own}
     return cls(
         memory=label.rule(REPLAY_HYPER | hyper),
-        kernel=functools.partial(KERNELS[kernel], **sizes),
+        kernel=functools.partial(kernel_class(kernel), **sizes),
         critic=_critic(cls, label, critic, previous, hyper),
         reads=(CRITIC if label.kind == "oracle" else POLICY, *previous),
         **own,

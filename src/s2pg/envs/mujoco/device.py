@@ -119,7 +119,7 @@ class MjxRobot(Env):
     @property
     def spec(self) -> Spec:
         """Known without a trace of the simulator, which would take a second."""
-        return Spec(self.sight.sizes | {PREVIOUS_ACTION: self.motors.size}, self.motors, self.horizon)
+        return Spec(self.sight.sizes | {PREVIOUS_ACTION: self.motors.size}, self.motors, self.horizon, self.seconds)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -188,7 +188,8 @@ class HostRobot:
         low, high = self.model.actuator_ctrlrange.T.astype(np.float32)
         self.actions = Actions(spaces.Box(low, high), id)
         sizes = self.sight.sizes | {PREVIOUS_ACTION: self.model.nu}
-        self.spec = Spec(views=sizes, action=self.actions.space, horizon=horizon)
+        seconds = float(self.model.opt.timestep) * self._robot.frame_skip
+        self.spec = Spec(views=sizes, action=self.actions.space, horizon=horizon, dt=seconds)
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
@@ -196,7 +197,7 @@ class HostRobot:
 
     @property
     def fps(self) -> int:
-        return round(1.0 / (self.model.opt.timestep * self._robot.frame_skip))
+        return round(1.0 / self.spec.dt)
 
     def read(self, observation: Any) -> dict[str, np.ndarray]:
         """The views of an observation: they come as such."""

@@ -1,6 +1,7 @@
 """One PPO update over the same number of transitions (lanes x steps) under each memory rule.
 
-The batch comes from pointmass-goal with its privileged critic; one epoch, four minibatches.
+The batch comes from pointmass-goal with its privileged critic; one epoch, four minibatches. A label may name its
+kernel: "bptt-32 mingru" unrolls with an associative scan, "bptt-32" a GRU step by step.
 """
 
 from __future__ import annotations
@@ -17,21 +18,29 @@ from s2pg.study import methods
 from s2pg.study.benches.base import Settings, Timed
 from s2pg.types import CRITIC
 
-LABELS = ("none", "s2pg", "s2pg-pathwise", "bptt-5", "bptt-32", "bptt-128")
+LABELS = (
+    "none", "s2pg", "s2pg-pathwise", "bptt-5", "bptt-32", "bptt-128",
+    "s2pg mingru", "bptt-32 mingru", "bptt-128 mingru",
+)  # fmt: skip
 
 
 def memory(settings: Settings) -> dict[str, Timed]:
     env, width = make("pointmass-goal"), settings.width or 64
     sizes = {"lanes": settings.lanes, "steps": settings.steps, "width": width, "size": width}
-    hyper = methods.hyper_defaults("ppo") | sizes | {"epochs": 1, "minibatches": 4}
-    return {label: _update(env, methods.parse(label), hyper) for label in settings.labels or LABELS}
+    made: dict[str, Timed] = {}
+    for case in settings.labels or LABELS:
+        name, _, kernel = case.partition(" ")
+        label = methods.parse(name)
+        made[case] = _update(env, label, kernel or label.default_kernel, sizes | {"epochs": 1, "minibatches": 4})
+    return made
 
 
-def _update(env: Any, label: methods.Label, hyper: dict[str, Any]) -> Timed:
+def _update(env: Any, label: methods.Label, kernel: str, given: dict[str, Any]) -> Timed:
     assert isinstance(env, Env)
+    hyper = methods.hyper_defaults("ppo", kernel) | given
     if label.kind == "bptt" and label.length > hyper["steps"]:
         raise UserError(f"memory '{label.name}': a segment is longer than the rollout of {hyper['steps']} steps")
-    algorithm = methods.build("ppo", env.spec, label, label.default_kernel, CRITIC, hyper)
+    algorithm = methods.build("ppo", env.spec, label, kernel, CRITIC, hyper)
     keys = jax.random.split(jax.random.key(0), 4)
 
     def prepare() -> tuple:

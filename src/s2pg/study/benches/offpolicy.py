@@ -37,12 +37,13 @@ def offpolicy(settings: Settings) -> dict[str, Timed]:
     # The authors' actor encodes observation and previous action apart, with `width` units each.
     own = {"width": width, "encoder_width": 2 * width, "size": 32, "q_network": "branched", "steps": 1, "lanes": 1}
     sizes = own | {"batch_size": settings.batch, "capacity": 100_000, "gradient_steps": 1}
-    hyper = methods.hyper_defaults("sac") | sizes
+    hyper = methods.hyper_defaults("sac", "gru") | sizes
 
     def built(label: str, **more: Any) -> Algorithm:
         parsed = methods.parse(label)
-        full = presets.resolve("sac", "pointmass-goal", parsed, env.spec, hyper | more, 1_000_000)
-        return methods.build("sac", env.spec, parsed, parsed.default_kernel, CRITIC, full)
+        kernel = parsed.default_kernel
+        full = presets.resolve("sac", "pointmass-goal", parsed, kernel, env.spec, hyper | more, 1_000_000)
+        return methods.build("sac", env.spec, parsed, kernel, CRITIC, full)
 
     wanted = parameters(built("s2pg"), env)
     timed = {}

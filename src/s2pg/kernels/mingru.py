@@ -1,0 +1,65 @@
+"""A minimal gated unit whose gates read no z: linear in z, so that it unrolls in parallel (an associative scan)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from s2pg.heads import Heads
+from s2pg.kernels.recurrent import Embedded, RecurrentKernel
+from s2pg.networks import Cell, Linear, spread
+
+
+class Affine(NamedTuple):
+    """z' = keep z + add: what a step does to z."""
+
+    keep: Array
+    add: Array
+
+
+def after(first: Affine, second: Affine) -> Affine:
+    """One step after another is a step of the same kind, whichever two are joined first."""
+    return Affine(first.keep * second.keep, second.keep * first.add + second.add)
+
+
+class MinGRU(Cell):
+    """u = sigmoid(W_u x + spread), n = tanh(W_n x), eta = (1 - u) z + u n."""
+
+    gate: Linear
+    candidate: Linear
+
+    def __init__(self, inputs: int, size: int, *, key: PRNGKeyArray):
+        gate_key, candidate_key = jax.random.split(key)
+        self.gate = Linear(inputs, size, key=gate_key)
+        self.candidate = Linear(inputs, size, key=candidate_key)
+
+    @property
+    def size(self) -> int:
+        return self.gate.bias.shape[0]
+
+    def project(self, x: Array) -> Affine:
+        update = jax.nn.sigmoid(self.gate(x) + spread(self.size))
+        return Affine(1.0 - update, update * jnp.tanh(self.candidate(x)))
+
+    def advance(self, projected: Affine, z: Array) -> Array:
+        return projected.keep * z + projected.add
+
+
+class MinGRUKernel(RecurrentKernel):
+    """eta = (1 - u) z + u n with u, n of the observation alone; n steps unroll in log n."""
+
+    def __init__(
+        self, inputs: int, heads: Heads, key: PRNGKeyArray, *, size: int = 64, width: int = 64, encoder_width: int = 0
+    ):
+        super().__init__(inputs, heads, key, MinGRU, size=size, width=width, encoder_width=encoder_width)
+
+    def unroll(self, x: Embedded, stored: Array, restart: Array) -> tuple[Array, Array]:
+        keep, add = x.gates
+        begins = (restart | (jnp.arange(restart.shape[0]) == 0))[:, None]
+        # A step that begins from the stored state forgets whatever came before it.
+        steps = Affine(jnp.where(begins, 0.0, keep), jnp.where(begins, keep * stored + add, add))
+        eta = jax.lax.associative_scan(after, steps).add
+        return jnp.where(begins, stored, jnp.roll(eta, 1, axis=0)), eta

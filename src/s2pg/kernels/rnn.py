@@ -1,0 +1,42 @@
+"""A plain recurrent network: z passes one layer and a tanh at every step."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from s2pg.heads import Heads
+from s2pg.kernels.recurrent import RecurrentKernel
+from s2pg.networks import Cell, Linear
+
+
+class RNN(Cell):
+    """eta = tanh(U x + W z), W orthogonal at the start: what passes through it is neither shrunk nor blown up."""
+
+    inputs: Linear
+    recurrent: Array
+
+    def __init__(self, inputs: int, size: int, *, key: PRNGKeyArray):
+        input_key, recurrent_key = jax.random.split(key)
+        self.inputs = Linear(inputs, size, key=input_key)
+        self.recurrent = jax.random.orthogonal(recurrent_key, size)
+
+    @property
+    def size(self) -> int:
+        return self.recurrent.shape[0]
+
+    def project(self, x: Array) -> Array:
+        return self.inputs(x)
+
+    def advance(self, projected: Array, z: Array) -> Array:
+        return jnp.tanh(projected + z @ self.recurrent)
+
+
+class RNNKernel(RecurrentKernel):
+    """eta = tanh(U relu(W o) + V z)."""
+
+    def __init__(
+        self, inputs: int, heads: Heads, key: PRNGKeyArray, *, size: int = 64, width: int = 64, encoder_width: int = 0
+    ):
+        super().__init__(inputs, heads, key, RNN, size=size, width=width, encoder_width=encoder_width)
