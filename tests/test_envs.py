@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from s2pg.envs import tasks
-from s2pg.envs.base import Env
+from s2pg.envs.base import Env, seconds
 from s2pg.envs.draw import Canvas
 from s2pg.envs.pendulum import MaskedPendulum, PendulumState
 from s2pg.envs.pointmass import PointMassGoal
@@ -270,3 +270,21 @@ def test_a_task_without_pictures_says_so():
 def test_only_long_tasks_are_staggered():
     stagger = {name: tasks.TASKS[name].stagger for name in OWN}
     assert stagger == {"pointmass-goal": True, "pointmass-door": True, "recall": False, "masked-pendulum": True}
+
+
+@pytest.mark.parametrize(
+    ("task", "dt"), [("recall", 1.0), ("masked-pendulum", 0.05), ("pointmass-goal", 0.6), ("gym:Pendulum-v1", 0.05)]
+)
+def test_a_task_says_how_long_a_step_takes(task, dt):
+    assert tasks.make(task).spec.dt == pytest.approx(dt)
+
+
+@pytest.mark.parametrize(("robot", "dt"), [("halfcheetah", 0.05), ("hopper", 0.008), ("ant", 0.05)])
+def test_a_robot_steps_at_its_own_pace(robot, dt):
+    assert tasks.make(robot, backend="gymnasium").spec.dt == pytest.approx(dt)
+
+
+@pytest.mark.parametrize("said", [None, "soon", 0.0, -1.0, float("inf"), float("nan"), lambda: 0.1])
+def test_what_cannot_be_the_length_of_a_step_is_not_taken_for_one(said):
+    assert seconds(said) == 1.0
+    assert seconds(jnp.float32(0.25)) == 0.25

@@ -131,5 +131,6 @@ def test_no_discount_needs_a_finite_length(bound):
 def test_a_state_that_is_not_drawn_has_no_bound_of_s2pg():
     with pytest.raises(UserError, match="not drawn"):
         s2pg_bound(Constants(**GIVEN | {"state_precision": ()}), 3)
-    with pytest.raises(UserError, match="negative"):
-        z_bar(-1.0, 3)
+    for z in (-1.0, 1e200, math.inf, math.nan):
+        with pytest.raises(UserError, match="Z must lie between"):
+            z_bar(z, 3)

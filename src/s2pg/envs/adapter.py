@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from s2pg.envs.base import Env
+from s2pg.envs.base import Env, seconds
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, Box, Discrete, Obs, Spec
 
@@ -64,8 +64,7 @@ class Adapter(Env):
     @property
     def spec(self) -> Spec:
         if self.made.spec is None:
-            seconds = getattr(self.made.env, "dt", None)
-            own = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else self.dt
+            own = seconds(getattr(self.made.env, "dt", None))
             self.made.spec = dataclasses.replace(super().spec, dt=own)
         return self.made.spec
 

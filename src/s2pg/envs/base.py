@@ -5,6 +5,7 @@ its own, clipping of actions, and the reset. `vmap` over lanes is the caller's.
 """
 
 # No postponed annotations here: Equinox knows an AbstractVar only by its value, not by its name.
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,6 +22,15 @@ class EnvState(NamedTuple):
     inner: PyTree  # the task's own state
     elapsed: Array  # steps since the episode began
     previous: Array  # the executed previous action, zero after a reset
+
+
+def seconds(said: Any) -> float:
+    """How long a step takes, where what another library's environment says of it can be that; 1 otherwise."""
+    try:
+        dt = float(said)
+    except (TypeError, ValueError):
+        return 1.0
+    return dt if 0.0 < dt < math.inf else 1.0
 
 
 class Env(eqx.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from s2pg.envs.base import seconds
 from s2pg.envs.lanes import Action, Actions, Lanes, Moved
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Spec
@@ -67,11 +67,6 @@ class _Views:
         return views
 
 
-def _seconds(dt: Any) -> float:
-    """How long a step takes, where an environment says something that can be that."""
-    return float(dt) if isinstance(dt, int | float) and 0.0 < dt < math.inf else 1.0
-
-
 class GymTask:
     """A Gymnasium environment by its id, `gym:Pendulum-v1` or `gym:module:Id-v0`, with entries `hide` unseen.
 
@@ -96,13 +91,11 @@ class GymTask:
             limit = env.spec.max_episode_steps if env.spec else None
             self._views = _Views(env.observation_space, self._hide, self.id)
             self._actions = Actions(env.action_space, self.id)
-            seconds = getattr(env.unwrapped, "dt", 1.0)
+            dt = seconds(getattr(env.unwrapped, "dt", None))
         finally:
             env.close()
         sizes = self._views.sizes | {PREVIOUS_ACTION: self._actions.space.size}
-        self.spec = Spec(
-            views=sizes, action=self._actions.space, horizon=horizon or limit or UNLIMITED, dt=_seconds(seconds)
-        )
+        self.spec = Spec(views=sizes, action=self._actions.space, horizon=horizon or limit or UNLIMITED, dt=dt)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -34,7 +34,8 @@ class Swing(NamedTuple):
     change: Array
 
 
-# What z' is drawn in, so that its noise means something for each: half turns, and shares of the largest values.
+# What z' is drawn in, so that its noise means something for each: half turns, the largest
+# amplitude, and a rate of the size that amplitudes reach.
 UNITS = (math.pi, MOST_AMPLITUDE, MOST_PULL * MOST_AMPLITUDE / 4)
 
 

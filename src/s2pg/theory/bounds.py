@@ -21,6 +21,7 @@ from s2pg.errors import UserError
 # Below this distance of Z^T from 1 the fractions cancel, and their expansion in Z - 1 takes over.
 NEAR = 0.5
 TERMS = 40  # of that expansion: (2 NEAR)^j / j! is far below a double's last digit by then
+LARGEST = 1e100  # of Z, whose powers are taken
 
 Regime = Literal["linear", "polynomial", "exponential"]
 Real = int | float
@@ -96,8 +97,8 @@ def _power(base: Real, exponent: Real) -> float:
 
 def _checked(z: Real, steps: Real) -> None:
     _length(steps)
-    if math.isnan(z) or z < 0:
-        raise UserError(f"Z must not be negative, not {z:g}: it bounds a norm")
+    if not 0 <= z < LARGEST:
+        raise UserError(f"Z must lie between 0 and {LARGEST:g}, not {z:g}: it bounds a norm")
 
 
 def z_tilde(z: Real, steps: Real) -> float:
