@@ -11,7 +11,7 @@ import pytest
 from s2pg.action_values import ActionValue
 from s2pg.algorithms.base import TrainState
 from s2pg.algorithms.offpolicy import Batch
-from s2pg.algorithms.td3 import TD3, Networks
+from s2pg.algorithms.td3 import TD3, Networks, saturation
 from s2pg.distributions import ClippedNormal
 from s2pg.envs.recall import Recall
 from s2pg.kernel import Kernel, Step
@@ -120,6 +120,36 @@ def test_the_actor_maximises_the_value_of_its_mode(value):
     np.testing.assert_allclose(gradient.gain, -(by_a * o).mean(), atol=1e-6)
     np.testing.assert_allclose(gradient.push, -(by_eta * o[:, None]).mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(gradient.keep, -(by_eta * z).sum(axis=1).mean(), atol=1e-6)
+
+
+def test_an_actor_pays_for_corners():
+    """Modes of z' as above; arctanh(0.999 x) = log((1 + 0.999 x) / (1 - 0.999 x)) / 2, and z' is keep z + push o."""
+    free, paid = (
+        actor_loss(td3(Sampled(), actor_value="first", saturation_cost=cost), two_transitions(), training_state())
+        for cost in (0.0, 0.5)
+    )
+    x = 0.999 * np.array([[0.4, -0.1], [0.3, 0.1]])
+    depth = 0.5 * np.log((1 + x) / (1 - x))
+    np.testing.assert_allclose(paid[0] - free[0], 0.5 * (depth**2).sum(axis=1).mean(), rtol=1e-4)
+    o, slope = np.array([[1.0], [2.0]]), 2 * depth * 0.999 / (1 - x**2)
+    np.testing.assert_allclose(paid[1].push - free[1].push, 0.5 * (slope * o).mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(paid[1].gain, free[1].gain, rtol=1e-6)  # of the action alone
+
+
+def test_beyond_the_bounds_is_as_deep_as_at_them():
+    """A kernel of one's own may leave them a little."""
+    z = jnp.array([[[2.0, 0.0]], [[-1.0, 0.0]]])
+    value, slope = jax.value_and_grad(lambda z: saturation(Decision(jnp.zeros((2, 1, 3)), z)).sum())(z)
+    np.testing.assert_allclose(value, 2 * (0.5 * np.log(1.999 / 0.001)) ** 2, rtol=1e-3)
+    assert np.isfinite(slope).all()
+
+
+def test_only_drawn_states_pay_for_corners():
+    costs = [
+        actor_loss(td3(Unrolled(2), saturation_cost=cost), two_segments(), training_state(Recomputed))[0]
+        for cost in (0.0, 0.5)
+    ]
+    assert costs[0] == costs[1]
 
 
 # A plain rule --------------------------------------------------------------------------------------------------------

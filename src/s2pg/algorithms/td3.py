@@ -3,7 +3,7 @@
     u'   = clip(mu'(x') + clip(noise, -c, c), -1, 1)
     y    = r + gamma (1 - terminated) min_i Q_i'(s', z', u')
     L_Q  = 1/2 E sum_i (Q_i(s, z, u) - y)^2
-    L_mu = - E Q_1(s, z, mu(x)),                             every `policy_delay` steps
+    L_mu = - E [Q_1(s, z, mu(x)) - c |arctanh mu^z(x)|^2],   every `policy_delay` steps
 
 mu is the mode of the policy, (mu^a, mu^z) under S2PG: its gradient is the sum of the action's and the state's term of
 the stateful deterministic policy gradient. Exploration and smoothing noise are decisions as well.
@@ -48,6 +48,7 @@ class TD3(OffPolicy):
     smoothing_action_clip: float = eqx.field(static=True, default=0.5)
     smoothing_state: float = eqx.field(static=True, default=0.05)
     smoothing_state_clip: float = eqx.field(static=True, default=0.125)
+    saturation_cost: float = eqx.field(static=True, default=0.0)  # c
 
     @property
     def steps_per_turn(self) -> int:
@@ -141,4 +142,13 @@ class TD3(OffPolicy):
         decision, _ = self.draw(unfolded.now, None)
         h, _ = self.histories(state.critic, batch)
         values = self.values(state.critic, state.kernel, batch.obs, h, unfolded.z, decision)
-        return -mean(self.judged(values), batch.mask)
+        return -mean(self.judged(values) - self.saturation_cost * saturation(decision), batch.mask)
+
+
+def saturation(decision: Decision) -> Array:
+    """|arctanh z'|^2 [B, m]: how deep z' is in the corners of [-1, 1], from where no gradient leads out of a tanh.
+
+    A critic that is a little wrong about z' pushes it the same way at every step, and nothing pushes back.
+    """
+    depth = lambda z: jnp.sum(jnp.arctanh(0.999 * jnp.clip(z, -1.0, 1.0)) ** 2, axis=-1)  # noqa: E731
+    return sum(map(depth, jax.tree.leaves(decision.state)), start=jnp.zeros(decision.action.shape[:2]))

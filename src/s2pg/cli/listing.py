@@ -104,6 +104,7 @@ MEANING = {
     "smoothing_action_clip": "... and how far it may go",
     "smoothing_state": "noise on z' of targets ...",
     "smoothing_state_clip": "... and how far it may go",
+    "saturation_cost": "keeps z' of the actor out of the corners of [-1, 1], where its gradient vanishes, under s2pg",
     "refresh": "tau_z: how far a replayed z' moves to a new draw; 0: stored states stay as they were",
     "refresh_noise": "draw it with its noise, instead of taking the mode",
     "refresh_first": "the critic learns from the new z' at once, instead of from the stored one",

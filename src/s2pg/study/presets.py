@@ -23,6 +23,9 @@ SAC: dict[str, Any] = {
     "alpha_state_learning_rate": 1e-3, "state_log_std": -2.5,
 }  # fmt: skip
 DETERMINISTIC: dict[str, Any] = {"lanes": 1, "size": 32, "width": 128, "state_log_std": math.log(0.1)}
+# Without them z ends in a corner of [-1, 1] and stays there (benchmarks/README.md, "SAC and TD3").
+AWAKE: dict[str, Any] = {"saturation_cost": 0.1, "state_log_std": -3.5}
+LONG_MEMORY: dict[str, Any] = {"lanes": 1, "capacity": 1_000_000, "total_steps": 1_000_000}
 # Small, and with a buffer that is soon renewed.
 RECALL: dict[str, Any] = {
     "lanes": 32, "size": 32, "width": 32, "batch_size": 64, "learning_starts": 1000, "capacity": 30_000,
@@ -98,9 +101,11 @@ TASK |= {
     # With more, its policy narrows before it has learnt to walk.
     ("ppo", "ant"): {"epochs": 5, "learning_rate": 1e-4},
     ("ppo", "ant@mjx"): {"epochs": 4, "learning_rate": 3e-4},
+    ("sac", "robot"): LONG_MEMORY,
+    ("td3", "robot"): LONG_MEMORY | AWAKE | {"smoothing_state": 0.015, "smoothing_state_clip": 0.0375},
+    ("ddpg", "robot"): LONG_MEMORY | AWAKE,
     # Off policy, a step of the simulator on the device takes as long for 128 environments as for one: several gradient
     # steps share it.
-    **{(name, "robot"): {"lanes": 1, "capacity": 1_000_000, "total_steps": 1_000_000} for name in OFF_POLICY},
     **{
         (name, "robot@mjx"): {"lanes": 128, "steps": 1, "gradient_steps": 8, "total_steps": 2_000_000}
         for name in OFF_POLICY
@@ -120,6 +125,14 @@ LABEL: dict[str | tuple[str, str, str], dict[str, Any]] = {
 
 KERNEL: dict[str | tuple[str, str, str], dict[str, Any]] = {
     "cpg": {"state_log_std": -4.0},  # in half turns: 3 degrees a step leave a rhythm one
+    # Louder noise costs more than standing still earns; a gait that it would find comes after millions of steps.
+    ("ppo", "ant", "cpg"): {
+        "action_log_std": -1.5,
+        "lanes": 16,
+        "steps": 256,
+        "minibatches": 16,
+        "learning_rate": 3e-4,
+    },
     ("ppo", "recall", "rnn"): {"state_log_std": -2.5},  # it has no gate that would keep noise out
 }
 
@@ -198,7 +211,7 @@ def _check_ranges(hyper: dict[str, Any]) -> None:
             raise UserError(f"hyper-parameter '{name}' must be between 0 and 1, not {hyper[name]}")
     amounts = ("critic_first", "max_grad_norm", "critic_learning_rate", "alpha_learning_rate", "burn_in",
                "alpha_state_learning_rate", "smoothing_action", "smoothing_action_clip", "smoothing_state",
-               "smoothing_state_clip", "encoder_width", "cg_tolerance")  # fmt: skip
+               "smoothing_state_clip", "saturation_cost", "encoder_width", "cg_tolerance")  # fmt: skip
     for name in amounts:
         if hyper.get(name, 0) < 0:
             raise UserError(f"hyper-parameter '{name}' must be 0 or more, not {hyper[name]}")
