@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -96,6 +97,18 @@ def test_curves_are_written_whole(tmp_path: Path, suffix: str):
     curves(runs, out, floors={"scripted oracle": 3.5})
     assert out.stat().st_size > 1000
     assert list(out.parent.iterdir()) == [out]
+
+
+def test_seconds_can_be_left_out(tmp_path: Path):
+    run, wide, narrow = folder(tmp_path / "a", {1: [0.0], 2: [1.0]}), tmp_path / "wide.svg", tmp_path / "narrow.svg"
+    curves([run], wide)
+    curves([run], narrow, seconds=False)
+    assert [
+        re.findall(r"<!-- (environment steps|wall-clock seconds) -->", each.read_text()) for each in (wide, narrow)
+    ] == [
+        ["environment steps", "wall-clock seconds"],
+        ["environment steps"],
+    ]
 
 
 def test_one_run_without_evaluations_makes_all_show_training_returns(tmp_path: Path):

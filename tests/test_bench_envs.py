@@ -68,6 +68,8 @@ def test_a_plain_robot_needs_neither_films_nor_jax_and_leaves_no_file(tmp_path: 
     [
         (["--tasks", "hoper"], "unknown robot 'hoper'; did you mean hopper?"),
         (["--labels", "snyc"], "unknown way to step 'snyc'; did you mean sync or async?"),
+        (["--labels", "sync, iterations=4"], "unknown way to step with options 'sync'"),
+        (["--tasks", "ant", "--labels", "mjx, iteratons=4"], "unknown option of task ant 'iteratons'"),
         (["--host-lanes", "0"], "host_lanes of a benchmark must be 1 or more"),
         (["--tasks", "ant", "ant"], "tasks of a benchmark must be different"),
     ],
@@ -87,13 +89,18 @@ def test_rows_of_the_device_are_left_out_on_a_cpu_and_compiled_first_where_they_
     for kind in (envs.ON_HOST, envs.ON_DEVICE):
         for name in kind:
             monkeypatch.setitem(kind, name, step(name))
-    monkeypatch.setattr(envs, "make", lambda task, backend: task)
+    asked: list[dict] = []
+    monkeypatch.setattr(envs, "make", lambda task, backend, **options: asked.append(options))
     monkeypatch.setattr(envs.jax, "default_backend", lambda: "cpu")
     assert list(envs.envs(Settings(tasks=("ant",)))) == ["ant sync", "ant async", "ant gymnasium"]
     made = envs.envs(Settings(tasks=("ant",), labels=("sync", "mjx", "mjx, ppo s2pg")))
     assert sorted(built) == ["mjx", "mjx, ppo s2pg"]
     assert made["ant mjx"].facts["lanes"] == Settings().device_lanes
     assert made["ant mjx, ppo s2pg"].facts["share_of"] == "ant mjx"
+    asked.clear()
+    quick = ("mjx, iterations=4", "mjx, ppo s2pg, iterations=4")
+    assert envs.envs(Settings(tasks=("ant",), labels=quick))[f"ant {quick[1]}"].facts["share_of"] == f"ant {quick[0]}"
+    assert asked == [{"iterations": "4"}]
     monkeypatch.setattr(envs.jax, "default_backend", lambda: "gpu")
     assert len(envs.envs(Settings())) == 25
 

@@ -140,10 +140,15 @@ def _read_all(runs: Sequence[Path], value: str) -> tuple[list[Log], str]:
 
 
 def curves(
-    runs: Sequence[Path], out: Path, value: str = "eval_return", floors: Mapping[str, float] | None = None
+    runs: Sequence[Path],
+    out: Path,
+    value: str = "eval_return",
+    floors: Mapping[str, float] | None = None,
+    seconds: bool = True,
 ) -> None:
     """Draws `value` against environment steps and against wall-clock seconds: IQM over seeds, 95 % bootstrap band.
 
+    Without `seconds` against steps alone: for runs that shared a machine, whose seconds say nothing.
     `floors` are horizontal lines to compare with, such as the return of a scripted oracle.
     """
     out = Path(out)
@@ -155,16 +160,17 @@ def curves(
     except ImportError:
         raise UserError("plots need matplotlib: pip install 's2pg[plots]'") from None
     logs, value = _read_all(runs, value)
-    figure = Figure(figsize=(10, 4.2), layout="constrained", dpi=150)
-    panels = figure.subplots(1, 2, sharey=True)
+    names = ("environment steps", "wall-clock seconds")[: 1 + seconds]
+    figure = Figure(figsize=(5 * len(names), 4.2), layout="constrained", dpi=150)
+    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for i, (log, label) in enumerate(zip(logs, labels(logs), strict=True)):
-        steps, seconds, values = log.points(value)
+        *axes, values = log.points(value)
         middle, (low, high) = iqm(values), bootstrap_band(values)
         look = {"color": PALETTE[i % len(PALETTE)], "linestyle": DASHES[i // len(PALETTE) % len(DASHES)]}
-        for panel, x in zip(panels, (steps, seconds), strict=True):
+        for panel, x in zip(panels, axes, strict=False):
             panel.plot(x, middle, label=label, linewidth=1.8, marker="o" if len(x) == 1 else "", **look)
             panel.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
-    for panel, name in zip(panels, ("environment steps", "wall-clock seconds"), strict=True):
+    for panel, name in zip(panels, names, strict=True):
         panel.set_xlabel(name)
         panel.set_xlim(left=0)
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -179,7 +185,7 @@ def curves(
             )  # fmt: skip
     panels[0].set_ylabel(NAMES.get(value, value))
     handles, texts = panels[0].get_legend_handles_labels()
-    figure.legend(handles, texts, loc="outside lower center", ncols=min(4, len(logs)), frameon=False)
+    figure.legend(handles, texts, loc="outside lower center", ncols=min(2 * len(names), len(logs)), frameon=False)
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         figure.savefig(file, format=out.suffix[1:].lower())

@@ -33,6 +33,7 @@ class Bench:
       s2pg bench memory --json > memory.json
       s2pg bench offpolicy
       s2pg bench envs --tasks halfcheetah ant
+      s2pg bench envs --tasks ant --labels mjx "mjx, iterations=4"
     """
 
     computes: ClassVar[bool] = True

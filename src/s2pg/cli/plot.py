@@ -31,9 +31,11 @@ class Plot:
     """picture to draw: .png, .pdf or .svg"""
     value: Annotated[str, arg(metavar="NAME")] = "eval_return"
     """what to compare: eval_return, eval_return_stochastic or train_return"""
+    seconds: bool = True
+    """draw against seconds too; leave out where runs shared a machine"""
 
     def __call__(self) -> int:
-        plot.curves(self.runs, self.out, self.value)
+        plot.curves(self.runs, self.out, self.value, seconds=self.seconds)
         Console().print(plot.table(self.runs, self.value))
         print(f"plot: {self.out}")
         return 0

@@ -5,6 +5,8 @@ async           AsyncVectorEnv of the same, a process for each environment
 gymnasium       our lanes on the host
 mjx             our environments on the device, many steps inside one compiled function
 mjx, ppo s2pg   whole updates of PPO on those: collecting and learning
+
+The last two take options of the task: "mjx, iterations=4".
 """
 
 from __future__ import annotations
@@ -41,21 +43,28 @@ def envs(settings: Settings) -> dict[str, Timed]:
     # On a CPU MJX compiles for minutes, only to be slower than MuJoCo itself: there it has to be asked for.
     chosen = settings.labels or (tuple(ON_HOST) if jax.default_backend() == "cpu" else LABELS)
     tasks = settings.tasks or tuple(NAMES)
-    for kind, given, known in (("way to step", chosen, LABELS), ("robot", tasks, NAMES)):
-        for name in given:
-            if name not in known:
-                raise unknown(kind, name, known)
+    for label in chosen:
+        way, options = parts(label)
+        if way not in (ON_DEVICE if options else LABELS):
+            raise unknown(
+                "way to step with options" if options else "way to step", way, ON_DEVICE if options else LABELS
+            )
+    for task in tasks:
+        if task not in NAMES:
+            raise unknown("robot", task, NAMES)
     mujoco()  # one line where it is missing
 
     def facts(task: str, label: str) -> dict[str, Any]:
         lanes, steps = settings.host_lanes, settings.steps
-        if label in ON_DEVICE:
+        way, options = parts(label)
+        if way in ON_DEVICE:
             lanes, steps = settings.device_lanes, settings.device_steps
         known = {"lanes": lanes, "pieces": lanes * steps, "piece": "steps", "against": f"{task} {chosen[0]}"}
-        return known | ({"share_of": f"{task} {DEVICE}"} if label == TRAINING and DEVICE in chosen else {})
+        bare = ", ".join((DEVICE, *(f"{name}={value}" for name, value in options.items())))
+        return known | ({"share_of": f"{task} {bare}"} if way == TRAINING and bare in chosen else {})
 
     cases = {f"{task} {label}": (task, label) for task in tasks for label in chosen}
-    compiled = _compiled({name: case for name, case in cases.items() if case[1] in ON_DEVICE}, settings)
+    compiled = _compiled({name: case for name, case in cases.items() if parts(case[1])[0] in ON_DEVICE}, settings)
     made: dict[str, Timed] = {}
     for name, (task, label) in cases.items():
         timed = compiled[name] if name in compiled else ON_HOST[label](task, settings)
@@ -63,14 +72,26 @@ def envs(settings: Settings) -> dict[str, Timed]:
     return made
 
 
+def parts(label: str) -> tuple[str, dict[str, str]]:
+    """(way to step, options of the task): "mjx, ppo s2pg, iterations=4" has both."""
+    words = label.split(", ")
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    return ", ".join(word for word in words if "=" not in word), options
+
+
 def _compiled(cases: dict[str, tuple[str, str]], settings: Settings) -> dict[str, Timed]:
     """Everything that is compiled for the device, side by side: each takes minutes, and XLA holds no lock."""
     # Made one after the other: reading a model silences MuJoCo for the whole process.
-    robots = {task: make(task, backend="mjx") for task in dict.fromkeys(task for task, _ in cases.values())}
+    robots: dict[tuple[str, str], Any] = {}
+    for task, label in cases.values():
+        options = parts(label)[1]
+        if (task, str(options)) not in robots:
+            robots[task, str(options)] = make(task, backend="mjx", **options)
 
     def warm(case: tuple[str, str]) -> Timed:
         task, label = case
-        timed = ON_DEVICE[label](robots[task], settings)
+        way, options = parts(label)
+        timed = ON_DEVICE[way](robots[task, str(options)], settings)
         jax.block_until_ready(timed.work())
         return timed
 
