@@ -85,6 +85,7 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, help="train into run folders here")
     what.add_argument("--plot", type=Path, help="draw and tabulate what was measured there")
+    parser.add_argument("--beside", action="store_true", help="--plot: they shared the GPU, so leave seconds out")
     parser.add_argument("--cases", nargs="*", default=[])
     parser.add_argument("--one", help="train this case in this process")
     parser.add_argument("--algorithm", default="ppo")
@@ -98,7 +99,7 @@ def main() -> None:
     parser.add_argument("--pack", type=Path, help="put configurations and metrics, and what resuming takes, into here")
     args = parser.parse_args()
     if args.plot:
-        return plot(args.plot)
+        return plot(args.plot, timed=not args.beside)
     if args.one:
         return one(args.one, args)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -137,7 +138,7 @@ def pack(out: Path, into: Path) -> None:
                 resume.add(file, file.relative_to(out))
 
 
-def plot(where: Path) -> None:
+def plot(where: Path, timed: bool) -> None:
     from s2pg.analysis.plot import curves
 
     runs: dict[str, list[Path]] = {}
@@ -148,14 +149,14 @@ def plot(where: Path) -> None:
         kind = "-privileged" if found["critic"] == "critic" else ""
         runs.setdefault(found["task"] + kind, []).append(config.parent)
     for task, folders in runs.items():
-        print(f"\n{task}\n\n| label | return | seeds | best mean | steps | training time | steps/s |")
-        print("|---|---|---|---|---|---|---|")
-        for run in folders:
-            print(line(run))
-        curves(folders, where / f"{task}.png")
+        names = ("label", "return", "seeds", "best mean", "steps", *(("training time", "steps/s") if timed else ()))
+        print(f"\n{task}\n")
+        for row in (names, ["---"] * len(names), *(line(run)[: len(names)] for run in folders)):
+            print(f"| {' | '.join(row)} |")
+        curves(folders, where / f"{task}.png", seconds=timed)
 
 
-def line(run: Path) -> str:
+def line(run: Path) -> list[str]:
     """A line of a table: means over seeds of the deterministic evaluation."""
     rows = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
     steps = sorted({row["step"] for row in rows})
@@ -166,7 +167,7 @@ def line(run: Path) -> str:
     rate = np.median([row["steps_per_s"] for row in rows])
     end = f"{np.mean(returns[steps[-1]]):.0f} ± {np.std(returns[steps[-1]]):.0f}"
     top = f"{np.mean(returns[best]):.0f} ({best / 1e6:.1f}M)"
-    return f"| `{run.name}` | {end} | {seeds} | {top} | {steps[-1] / 1e6:.1f}M | {last['wall_s']:.0f} s | {rate:,.0f} |"
+    return [f"`{run.name}`", end, seeds, top, f"{steps[-1] / 1e6:.1f}M", f"{last['wall_s']:.0f} s", f"{rate:,.0f}"]
 
 
 if __name__ == "__main__":
