@@ -73,6 +73,14 @@ def test_robots_have_presets_of_their_own_on_each_backend():
     assert [resolve("sac", env)[1].gradient_steps for env in (host, device)] == [1, 8]
 
 
+def test_a_memory_of_td3_is_kept_awake_and_blind_ants_are_quiet_on_each_backend():
+    for backend, lanes in (("gymnasium", 16), ("mjx", 1024)):
+        ant = s2pg.make("ant", backend=backend)
+        quiet, louder = (resolve("ppo", ant, kernel=kernel)[1] for kernel in ("cpg", "gru"))
+        assert quiet.action_log_std < louder.action_log_std and quiet.lanes == lanes
+        assert all(resolve(name, ant)[1].saturation_cost > 0 for name in ("td3", "ddpg"))
+
+
 def test_a_run_has_about_as_many_borders_as_asked_for():
     chunks = [resolve("ppo", s2pg.make("recall"), steps=409_600, borders=borders)[0].chunk for borders in (10, 50)]
     assert chunks == [10, 2]

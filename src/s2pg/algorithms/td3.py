@@ -3,7 +3,7 @@
     u'   = clip(mu'(x') + clip(noise, -c, c), -1, 1)
     y    = r + gamma (1 - terminated) min_i Q_i'(s', z', u')
     L_Q  = 1/2 E sum_i (Q_i(s, z, u) - y)^2
-    L_mu = - E [Q_1(s, z, mu(x)) - c |arctanh mu^z(x)|^2],   every `policy_delay` steps
+    L_mu = - E [Q_1(s, z, mu(x)) - k |arctanh mu^z(x)|^2],   every `policy_delay` steps
 
 mu is the mode of the policy, (mu^a, mu^z) under S2PG: its gradient is the sum of the action's and the state's term of
 the stateful deterministic policy gradient. Exploration and smoothing noise are decisions as well.
@@ -48,7 +48,7 @@ class TD3(OffPolicy):
     smoothing_action_clip: float = eqx.field(static=True, default=0.5)
     smoothing_state: float = eqx.field(static=True, default=0.05)
     smoothing_state_clip: float = eqx.field(static=True, default=0.125)
-    saturation_cost: float = eqx.field(static=True, default=0.0)  # c
+    saturation_cost: float = eqx.field(static=True, default=0.0)  # k
 
     @property
     def steps_per_turn(self) -> int:
@@ -148,7 +148,8 @@ class TD3(OffPolicy):
 def saturation(decision: Decision) -> Array:
     """|arctanh z'|^2 [B, m]: how deep z' is in the corners of [-1, 1], from where no gradient leads out of a tanh.
 
-    A critic that is a little wrong about z' pushes it the same way at every step, and nothing pushes back.
+    A critic that is a little wrong about z' pushes it the same way at every step, and nothing pushes back. 0.999, as in
+    SAC's head, keeps it finite at the bounds.
     """
     depth = lambda z: jnp.sum(jnp.arctanh(0.999 * jnp.clip(z, -1.0, 1.0)) ** 2, axis=-1)  # noqa: E731
     return sum(map(depth, jax.tree.leaves(decision.state)), start=jnp.zeros(decision.action.shape[:2]))

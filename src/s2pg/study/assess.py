@@ -32,7 +32,7 @@ def returns(env: Env | HostTask, actor: Actor, episodes: int, seed: int = 0) -> 
     key = stream(jax.random.key(seed), ASSESS)
     if isinstance(env, Env):
         return np.asarray(_evaluate(env, actor, episodes, key))
-    return _on_host(env.lanes([seed], episodes, HOST_ASSESS), actor, episodes, key)[0]
+    return on_host(env.lanes([seed], episodes, HOST_ASSESS), actor, episodes, key)[0]
 
 
 def pace(env: Env | HostTask, most: int = 25) -> tuple[int, int]:
@@ -72,17 +72,18 @@ def _film_host(
             pictures.append(lanes.render())
         states.append(jax.tree.map(lambda leaf: np.asarray(leaf[0, 0]), row.z))
 
-    _on_host(lanes, actor, 1, key, watch)
+    on_host(lanes, actor, 1, key, watch)
     return iter(pictures), states
 
 
-def _on_host(
+def on_host(
     lanes: Lanes,
     actor: Actor,
     episodes: int,
     key: PRNGKeyArray,
     watch: Callable[[Transition], None] = lambda row: None,
 ) -> np.ndarray:
+    """Returns [1, episodes] of whole episodes in these lanes, which are closed; `watch` sees every step."""
     z = jax.tree.map(lambda leaf: leaf[None], initial_state(actor, episodes))
     try:
         return evaluate.play(

@@ -45,10 +45,9 @@ def envs(settings: Settings) -> dict[str, Timed]:
     tasks = settings.tasks or tuple(NAMES)
     for label in chosen:
         way, options = parts(label)
-        if way not in (ON_DEVICE if options else LABELS):
-            raise unknown(
-                "way to step with options" if options else "way to step", way, ON_DEVICE if options else LABELS
-            )
+        kind, known = ("way to step with options", tuple(ON_DEVICE)) if options else ("way to step", LABELS)
+        if way not in known:
+            raise unknown(kind, way, known)
     for task in tasks:
         if task not in NAMES:
             raise unknown("robot", task, NAMES)
