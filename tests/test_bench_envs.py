@@ -11,11 +11,10 @@ from typing import Any
 import jax
 import pytest
 
+from s2pg import bench
+from s2pg.bench import Settings, envs
+from s2pg.bench.base import Workload
 from s2pg.cli.main import main
-from s2pg.study import bench
-from s2pg.study.bench import Settings
-from s2pg.study.benches import envs
-from s2pg.study.benches.base import Timed
 
 SMALL = ["--rounds", "2", "--host-lanes", "2", "--steps", "3"]
 
@@ -84,7 +83,7 @@ def test_rows_of_the_device_are_left_out_on_a_cpu_and_compiled_first_where_they_
     built: list[str] = []
 
     def step(name: str) -> Any:
-        return lambda task, settings: Timed(lambda: built.append(name))
+        return lambda task, settings: Workload(lambda: built.append(name))
 
     for kind in (envs.ON_HOST, envs.ON_DEVICE):
         for name in kind:
@@ -108,14 +107,14 @@ def test_rows_of_the_device_are_left_out_on_a_cpu_and_compiled_first_where_they_
 def test_a_share_is_of_the_rate_of_the_row_named_and_everything_is_closed_even_after_an_error(monkeypatch):
     closed: list[str] = []
 
-    def pair(seconds: float, fail: bool = False) -> dict[str, Timed]:
+    def pair(seconds: float, fail: bool = False) -> dict[str, Workload]:
         def work() -> None:
             assert not fail
             time.sleep(seconds)
 
         facts = {"pieces": 2, "piece": "steps", "against": "bare"}
-        bare = Timed(lambda: time.sleep(0.01), facts, lambda: closed.append("bare"))
-        return {"bare": bare, "whole": Timed(work, {**facts, "share_of": "bare"}, lambda: closed.append("whole"))}
+        bare = Workload(lambda: time.sleep(0.01), facts, lambda: closed.append("bare"))
+        return {"bare": bare, "whole": Workload(work, {**facts, "share_of": "bare"}, lambda: closed.append("whole"))}
 
     monkeypatch.setitem(bench.BENCHES, "pair", lambda settings: pair(0.02))
     bare, whole = bench.run("pair", Settings(rounds=2))["rows"]

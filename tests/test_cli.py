@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from s2pg import training
 from s2pg.algorithms import ALGORITHMS
 from s2pg.cli import main
 from s2pg.cli.listing import MEANING
 from s2pg.cli.progress import Watch
+from s2pg.config.methods import hyper_defaults
 from s2pg.envs.tasks import TASKS
 from s2pg.io.sinks import read_metrics
 from s2pg.kernels import KERNELS
-from s2pg.study.methods import hyper_defaults
-from s2pg.training import Border
+from s2pg.runs import training
+from s2pg.runs.training import Border
 
 SMALL = ["--hyper", "lanes=32", "steps=8", "size=8", "width=8"]
 REAL = ["--task", "recall", "--set", "cue=real"]
@@ -364,9 +364,9 @@ def test_the_package_runs_as_a_module():
 
 def test_ctrl_c_ends_the_demo_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys):
     def interrupted(*args, **kwargs):
-        raise training.Interrupted
+        raise training.Interruption
 
-    monkeypatch.setattr("s2pg.study.demo.train", interrupted)
+    monkeypatch.setattr("s2pg.demo.train", interrupted)
     assert call("demo", "--quick") == 130
     assert capsys.readouterr().err.strip().splitlines()[-1] == "s2pg: stopped"
 

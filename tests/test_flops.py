@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from s2pg.study.benches.offpolicy import width_with
-from s2pg.study.flops import matrix_flops
+from s2pg.bench.flops import matrix_flops
+from s2pg.bench.offpolicy import width_with
 
 ONE = 2 * 3 * 4 * 4  # a product of a [3, 4] and a [4, 4] matrix
 X, W = jnp.ones((3, 4)), jnp.ones((4, 4))

@@ -23,7 +23,7 @@ from s2pg.distributions import Normal
 from s2pg.envs.base import Env
 from s2pg.heads import plain_state_head
 from s2pg.kernel import Kernel, Step
-from s2pg.memory import Sampled, Unrolled
+from s2pg.memory import DrawRule, UnrollRule
 from s2pg.rollout import collect, start
 from s2pg.types import Box
 from toys import assert_close
@@ -101,8 +101,8 @@ def expected_return(kernel: LinearKernel, seen: float):
 
 
 MEMORIES = {
-    "s2pg": Sampled("score", -0.7), "full": Unrolled(3), "cut-1": Unrolled(1), "cut-2": Unrolled(2),
-    "full-last": Unrolled(3, last=True),
+    "s2pg": DrawRule("score", -0.7), "full": UnrollRule(3), "cut-1": UnrollRule(1), "cut-2": UnrollRule(2),
+    "full-last": UnrollRule(3, last=True),
 }  # fmt: skip
 
 

@@ -9,9 +9,9 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from s2pg.envs import tasks
+from s2pg.envs.as_gymnasium import IDS, GymEnv, register
 from s2pg.envs.gymnasium import GymTask
-from s2pg.envs.lanes import Actions
-from s2pg.envs.register import IDS, GymEnv, register
+from s2pg.envs.host import Actions
 from s2pg.errors import UserError
 from s2pg.types import Box
 

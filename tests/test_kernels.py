@@ -13,6 +13,7 @@ import pytest
 
 import s2pg
 from s2pg.cli import main
+from s2pg.config import methods
 from s2pg.distributions import Normal
 from s2pg.errors import UserError
 from s2pg.heads import Heads, no_noise, plain_action_head, plain_state_head
@@ -24,8 +25,7 @@ from s2pg.kernels.mingru import MinGRU
 from s2pg.kernels.ode import NeuralODE
 from s2pg.kernels.rnn import RNN
 from s2pg.networks import Linear
-from s2pg.study import methods
-from s2pg.study.experiment import resolve
+from s2pg.runs.experiment import resolve
 from s2pg.types import Box
 from toys import assert_close
 

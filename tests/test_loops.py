@@ -15,7 +15,6 @@ import pytest
 from gymnasium import spaces
 
 import s2pg
-from s2pg import training
 from s2pg.actor import Actor
 from s2pg.algorithms.base import Algorithm, TrainState
 from s2pg.envs.base import Env
@@ -24,8 +23,9 @@ from s2pg.io.checkpoint import Checkpoints, load_arrays
 from s2pg.io.sinks import read_metrics
 from s2pg.loops import EVALUATE, INIT, TRAIN, WARMUP, DeviceLoop, HostLoop
 from s2pg.normalise import initial, merge
-from s2pg.study.assess import ASSESS
-from s2pg.study.experiment import resolve
+from s2pg.runs import training
+from s2pg.runs.assess import ASSESS
+from s2pg.runs.experiment import resolve
 from s2pg.types import CRITIC, POLICY, Discrete
 
 HORIZON = 50

@@ -9,15 +9,15 @@ import pytest
 
 from s2pg.algorithms.base import normalised
 from s2pg.algorithms.ppo import Learning, Networks
-from s2pg.memory import Carried, Sampled, Unrolled, restarts
+from s2pg.memory import CarryRule, DrawRule, UnrollRule, restarts
 from toys import LABELS, assert_close, built, evaluation, largest, samples, two_batches
 
 RULES = [
-    Sampled(),
-    Sampled("pathwise"),
-    Carried(),
-    *(Unrolled(n) for n in (1, 3, 8)),
-    *(Unrolled(n, True) for n in (3, 5)),
+    DrawRule(),
+    DrawRule("pathwise"),
+    CarryRule(),
+    *(UnrollRule(n) for n in (1, 3, 8)),
+    *(UnrollRule(n, True) for n in (3, 5)),
 ]
 
 
@@ -32,19 +32,19 @@ def case(label: str):
 
 
 def test_segments_that_come_out_even_have_no_padding():
-    time, lane, valid = Unrolled(2).segments(4, 2)
+    time, lane, valid = UnrollRule(2).segments(4, 2)
     np.testing.assert_array_equal(time, [[0, 1], [0, 1], [2, 3], [2, 3]])
     np.testing.assert_array_equal(lane, [[0, 0], [1, 1], [0, 0], [1, 1]])
     assert valid.all()
 
 
 def test_the_last_segment_is_padded_where_it_does_not_come_out_even():
-    _, _, valid = Unrolled(3).segments(8, 1)
+    _, _, valid = UnrollRule(3).segments(8, 1)
     np.testing.assert_array_equal(valid, [[1, 1, 1], [1, 1, 1], [1, 1, 0]])
 
 
 def test_with_loss_on_the_last_step_every_step_ends_a_sample_padded_in_front():
-    time, _, valid = Unrolled(3, last=True).segments(4, 1)
+    time, _, valid = UnrollRule(3, last=True).segments(4, 1)
     np.testing.assert_array_equal(valid, [[0, 0, 1], [0, 1, 1], [1, 1, 1], [1, 1, 1]])
     np.testing.assert_array_equal(np.where(valid, time, -1), [[-1, -1, 0], [-1, 0, 1], [0, 1, 2], [1, 2, 3]])
 

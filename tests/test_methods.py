@@ -5,8 +5,8 @@ import pytest
 import s2pg
 from s2pg.algorithms import ALGORITHMS, PPO
 from s2pg.errors import UserError
-from s2pg.study import experiment
-from s2pg.study.experiment import read_config, resolve
+from s2pg.runs import experiment
+from s2pg.runs.experiment import read_config, resolve
 
 TINY = {"lanes": 2, "steps": 8, "size": 4, "width": 4, "epochs": 1, "minibatches": 1}
 

@@ -13,16 +13,16 @@ from s2pg.action_values import ActionValue
 from s2pg.actor import Actor
 from s2pg.algorithms.base import TrainState
 from s2pg.algorithms.td3 import Networks
+from s2pg.config import methods
 from s2pg.envs.recall import Recall
 from s2pg.errors import UserError
 from s2pg.loops.base import settled
-from s2pg.memory import Sampled, Unrolled
+from s2pg.memory import DrawRule, UnrollRule
 from s2pg.normalise import initial as no_statistics
 from s2pg.normalise import merge
 from s2pg.optimise import adam, step
 from s2pg.rollout import collect, start
-from s2pg.study import methods
-from s2pg.study.experiment import resolve
+from s2pg.runs.experiment import resolve
 from s2pg.types import Decision, Spec
 from test_sac import KEYS, Recomputed, kernel, quick, sac, two_segments
 from test_td3 import td3
@@ -275,7 +275,7 @@ class Digits(ActionValue):
 
 @pytest.mark.parametrize("make", [sac, td3])
 def test_a_critic_with_a_memory_of_its_own_takes_in_the_segment_and_no_padding(make):
-    algorithm, batch = make(Unrolled(2)), two_segments()
+    algorithm, batch = make(UnrollRule(2)), two_segments()
     critic = Digits(jnp.array([1.0, 3.0]))
     slow = Networks(kernel(Recomputed), critic) if make is td3 else critic
     no_bonus = Decision(jnp.asarray(-100.0))
@@ -303,7 +303,7 @@ def test_a_critic_with_a_memory_of_its_own_takes_in_the_segment_and_no_padding(m
 def test_the_actor_judges_by_the_lowest_the_mean_or_the_first_critic():
     values = jnp.array([[[3.0], [-1.0]], [[2.0], [4.0]], [[7.0], [0.0]]])  # three critics, two samples
     for value, expected in {"min": [2.0, -1.0], "mean": [4.0, 1.0], "first": [3.0, -1.0]}.items():
-        np.testing.assert_allclose(sac(Sampled(), actor_value=value).judged(values)[:, 0], expected, rtol=1e-6)
+        np.testing.assert_allclose(sac(DrawRule(), actor_value=value).judged(values)[:, 0], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("network", ["plain", "branched"])

@@ -15,7 +15,7 @@ from s2pg.critics import Critic
 from s2pg.distributions import Categorical
 from s2pg.heads import plain_state_head
 from s2pg.kernel import Kernel, Step
-from s2pg.memory import Carried, Draw, Sampled
+from s2pg.memory import CarryRule, Draw, DrawRule
 from s2pg.optimise import adam, step
 from s2pg.types import Decision, Transition
 from toys import CONTINUOUS, DISCRETE, LABELS, assert_close, built, largest, two_batches
@@ -38,7 +38,7 @@ class Stub(Kernel):
         return self.eta
 
     def emit(self, x, eta):
-        head = Sampled("pathwise").state_head(plain_state_head)(2, 1, jax.random.key(0))
+        head = DrawRule("pathwise").state_head(plain_state_head)(2, 1, jax.random.key(0))
         return Step(Categorical(self.logits), head(eta, eta))
 
 
@@ -86,7 +86,7 @@ VALID = jnp.array([[True], [True], [False]])
 
 
 def test_the_loss_is_the_one_worked_out_by_hand_and_leaves_padding_out():
-    algorithm = ppo(Carried(), clip=0.2, discount=0.5, entropy_action=0.1, pathwise_weight=0.3)
+    algorithm = ppo(CarryRule(), clip=0.2, discount=0.5, entropy_action=0.1, pathwise_weight=0.3)
     networks = Networks(
         Memoryless(jnp.log(jnp.array([1.0, 3.0])), jnp.zeros(2), jnp.zeros(2)), LinearCritic(jnp.zeros(2), jnp.ones(()))
     )
@@ -106,7 +106,7 @@ def test_the_loss_is_the_one_worked_out_by_hand_and_leaves_padding_out():
 
 
 def test_a_clipped_ratio_stops_pushing_and_one_on_the_wrong_side_does_not():
-    algorithm = ppo(Carried(), clip=0.2)
+    algorithm = ppo(CarryRule(), clip=0.2)
     logits = jnp.log(jnp.array([1.0, 3.0]))
 
     def push(action, old, advantage):
@@ -129,7 +129,7 @@ ETA, OLD, SLOPE = jnp.array([0.4, -0.2]), jnp.array([0.1, -0.2]), jnp.array([2.0
 
 
 def pathwise_gradient(memory=None, terminated=(True, False, False), **hyper):
-    memory = memory or Sampled("pathwise")
+    memory = memory or DrawRule("pathwise")
     algorithm = ppo(memory, discount=0.5, **hyper)
     networks = Networks(Stub(jnp.zeros(2), ETA, jnp.zeros(2)), LinearCritic(SLOPE, jnp.ones(())))
     stored = jnp.broadcast_to(OLD, (3, 1, 2))
@@ -161,7 +161,7 @@ def test_the_pathwise_half_teaches_the_critic_nothing():
 
 
 def test_under_score_the_pathwise_half_adds_exactly_nothing():
-    with_it, without = (pathwise_gradient(Sampled(), pathwise_weight=w) for w in (1.0, 0.0))
+    with_it, without = (pathwise_gradient(DrawRule(), pathwise_weight=w) for w in (1.0, 0.0))
     assert largest(without.kernel.eta) > 0
     assert_close(with_it, without, rtol=0)
 

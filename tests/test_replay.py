@@ -153,11 +153,11 @@ class Model:
 
     # Sampling and writing --------------------------------------------------------------------------------------------
 
-    def sample(self, seed: int, batch: int = BATCH) -> replay.Replays:
+    def sample(self, seed: int, batch: int = BATCH) -> replay.ReplayBatch:
         _, _, rows, slide = self.shape
         return jax.tree.map(np.asarray, sample(self.replay, jax.random.key(seed), batch, rows, slide, self.initial))
 
-    def check(self, found: replay.Replays) -> None:
+    def check(self, found: replay.ReplayBatch) -> None:
         assert found.valid.shape == (found.time.shape[0], self.shape.rows)
         expected_z, expected_next_z = [], []
         for b in range(found.time.shape[0]):
@@ -184,7 +184,7 @@ class Model:
         if slide > 1 and len(chain) < slide:
             assert [row.index for row in chain] == list(stretch), "padded though its episode goes on"
 
-    def _check_entries(self, found: replay.Replays, b: int, chain: list[Row]) -> None:
+    def _check_entries(self, found: replay.ReplayBatch, b: int, chain: list[Row]) -> None:
         """Bit for bit what was added; what is seen after a row is seen before the next."""
         at = np.flatnonzero(found.valid[b])
         for name in ("obs", "next_obs"):
@@ -200,7 +200,7 @@ class Model:
     def newest(self, lane: int, index: int):
         return state(self.z[lane, index], self.initial)
 
-    def write(self, found: replay.Replays) -> None:
+    def write(self, found: replay.ReplayBatch) -> None:
         """New states for the last rows, the same wherever a row was drawn twice."""
         rows = [self.by_number[int(number)] for number in found.reward[:, -1]]
         for row in {row.number: row for row in rows}.values():

@@ -14,12 +14,12 @@ import pytest
 from gymnasium import spaces
 
 import s2pg
-from s2pg import training
 from s2pg.errors import UserError
 from s2pg.io.checkpoint import Checkpoints, load_arrays
 from s2pg.loops import HostLoop
-from s2pg.study.experiment import resolve
-from s2pg.training import Interrupted
+from s2pg.runs import training
+from s2pg.runs.experiment import resolve
+from s2pg.runs.training import Interruption
 
 HYPER = {"size": 4, "width": 4, "epochs": 1, "minibatches": 2}
 RECALL = {
@@ -42,13 +42,13 @@ CHILD = """
 import json, sys
 import s2pg
 from s2pg.configure import compilation_cache
-from s2pg.training import Interrupted
+from s2pg.runs.training import Interruption
 compilation_cache()
 given = json.loads(sys.argv[1])
 task, options = given.pop("env")
 try:
     s2pg.train(given.pop("algorithm", "ppo"), s2pg.make(task, **options), **given)
-except Interrupted:
+except Interruption:
     sys.exit(7)
 """
 
@@ -177,7 +177,7 @@ def test_ctrl_c_stops_at_the_next_border_and_a_second_one_at_once(whole, tmp_pat
         return report
 
     before = signal.getsignal(signal.SIGINT)
-    for times, error in ((1, Interrupted), (2, KeyboardInterrupt)):
+    for times, error in ((1, Interruption), (2, KeyboardInterrupt)):
         out, lines = tmp_path / str(times), []
         with pytest.raises(error):
             train(out, RECALL, report=interrupt(times), say=lines.append)

@@ -196,7 +196,7 @@ def test_the_same_seed_weighs_the_same_and_every_lane_otherwise():
 @pytest.mark.parametrize("id", ROBOTS)
 def test_weighing_again_and_again_leaves_no_trace(id):
     model, random = models.load(ROBOTS[id]), np.random.default_rng(0)
-    fresh, used = models.Weighed(model), models.Weighed(model)
+    fresh, used = models.MassScaler(model), models.MassScaler(model)
     for _ in range(100):
         used.weigh(models.draw(LINKS[id], 0.9, "uniform", random))
     heavier = models.draw(LINKS[id], 0.3, "uniform", random)
@@ -210,7 +210,7 @@ def test_weighing_again_and_again_leaves_no_trace(id):
 @pytest.mark.parametrize("id", ROBOTS)
 def test_heavier_robots_fall_alike_and_accelerate_less(id):
     """Robots in the air, their links 30 % heavier: physics that anybody can check."""
-    weighed, found = models.Weighed(models.load(ROBOTS[id])), {}
+    weighed, found = models.MassScaler(models.load(ROBOTS[id])), {}
     for heavier in (0.0, 0.3):
         model = weighed.weigh(np.full(LINKS[id], heavier))
         data, jacobian = MUJOCO.MjData(model), np.zeros((3, model.nv))

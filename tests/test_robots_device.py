@@ -211,7 +211,7 @@ def test_a_simulation_that_breaks_down_shows_the_last_that_was_good():
 def test_the_pool_holds_all_that_c_derives_from_masses(id):
     env, model = MjxRobot(id, masses=0.3, variants=5), models.load(ROBOTS[id])
     model.opt.solver = models.mujoco().mjtSolver.mjSOL_NEWTON  # MJX has no other that these use
-    weighed, base = models.Weighed(model), mjx().put_model(model)
+    weighed, base = models.MassScaler(model), mjx().put_model(model)
     assert set(env.pool) == set(WEIGHED) and env.heavier.shape == (5, model.nbody - 1)
     for k, heavier in enumerate(np.asarray(env.heavier, float)):
         now = weighed.weigh(heavier)

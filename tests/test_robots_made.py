@@ -13,20 +13,20 @@ from gymnasium.utils.env_checker import check_env
 
 import s2pg
 from s2pg.envs import tasks
+from s2pg.envs.as_gymnasium import ROBOT_IDS
 from s2pg.envs.base import EnvState
-from s2pg.envs.lanes import HostTask
+from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco import models
-from s2pg.envs.mujoco.camera import HEIGHT, WIDTH, Camera
+from s2pg.envs.mujoco.cameras import HEIGHT, WIDTH, Camera
 from s2pg.envs.mujoco.device import Inner
 from s2pg.envs.mujoco.gym import RobotEnv
 from s2pg.envs.mujoco.host import HostRobot
 from s2pg.envs.mujoco.robots import ROBOTS, Physics
 from s2pg.envs.mujoco.task import NAMES
-from s2pg.envs.register import ROBOT_IDS
 from s2pg.envs.tasks import describe
 from s2pg.errors import UserError
 from s2pg.io.sinks import write_json
-from s2pg.study.experiment import Run, _config, resolve
+from s2pg.runs.experiment import Run, _config, resolve
 
 MUJOCO = models.mujoco()
 

@@ -13,7 +13,7 @@ from s2pg.algorithms.offpolicy import Batch
 from s2pg.algorithms.sac import SAC
 from s2pg.distributions import Distribution, Normal, PointMass, TanhNormal
 from s2pg.kernel import Kernel, Step
-from s2pg.memory import Carried, Replayed, Sampled, Unrolled
+from s2pg.memory import CarryRule, DrawRule, ReplaySample, UnrollRule
 from s2pg.types import Decision
 from toys import assert_close
 
@@ -138,7 +138,7 @@ def two_transitions(terminated=(True, False), stateful=True):
     stored = jnp.full((2, 2), 9.0) if stateful else ()
     valid = jnp.ones((2, 1), bool)
     return Batch(
-        Replayed(jnp.stack([o, after], axis=1), valid, z, stored), {},
+        ReplaySample(jnp.stack([o, after], axis=1), valid, z, stored), {},
         {"policy": o[:, None], "critic": column(3.0, -1.0)[:, None]},
         {"policy": after[:, None], "critic": column(0.7, 2.0)[:, None]},
         column(0.3, -0.6)[:, None], column(1.0, 2.0), 1.0 - column(*terminated), valid, jnp.array([5, 8]),
@@ -156,7 +156,7 @@ def two_segments(padding=(99.0, 88.0, 77.0, 66.0)):
     valid = jnp.array([[False, True], [True, True]])
     z = jnp.array([[0.4, 0.0], [-0.2, 0.6]], float)
     return Batch(
-        Replayed(seen, valid, z, jnp.full((2, 2), 9.0)), {"policy": seen, "critic": known},
+        ReplaySample(seen, valid, z, jnp.full((2, 2), 9.0)), {"policy": seen, "critic": known},
         {"policy": seen[:, :-1], "critic": known[:, :-1]}, {"policy": seen[:, 1:], "critic": known[:, 1:]},
         jnp.array([[a, 0.3], [-0.6, 0.1]], float)[..., None], jnp.array([[r, 1.0], [2.0, 3.0]], float),
         jnp.array([[1.0, 0.0], [1.0, 1.0]], float), valid, jnp.array([5, 8]),
@@ -219,7 +219,7 @@ def actor_loss(algorithm, batch, state):
 
 @pytest.mark.parametrize("state_entropy", [False, True])
 def test_the_target_is_the_reward_alone_after_termination_and_else_soft_and_bootstrapped(state_entropy):
-    algorithm = sac(Sampled(), target_state_entropy=state_entropy)
+    algorithm = sac(DrawRule(), target_state_entropy=state_entropy)
     got = target(algorithm, two_transitions(), training_state())
     # At s' = 2, z' = (0.5, 0.3), a' = 0.6, z'' = (0.55, 0.3).
     q_1 = 1 + 2 + 0.5 + 2 * 0.6 + 0.3  # 5.0
@@ -230,7 +230,7 @@ def test_the_target_is_the_reward_alone_after_termination_and_else_soft_and_boot
 
 
 def test_a_transition_that_was_truncated_bootstraps_and_takes_the_lower_critic():
-    got = target(sac(Sampled()), two_transitions(terminated=(False, False)), training_state())
+    got = target(sac(DrawRule()), two_transitions(terminated=(False, False)), training_state())
     # The first one at s' = 0.7, z' = (0.6, 0.1), a' = -0.1, z'' = (0.3, 0.35): this time Q_2' is lower.
     q_1 = 1 + 0.7 + 0.6 - 0.2 + 0.35  # 2.45
     q_2 = 1.4 + 0.1 - 0.1 + 0.3  # 1.7
@@ -248,7 +248,7 @@ def test_a_transition_that_was_truncated_bootstraps_and_takes_the_lower_critic()
     ids=str,
 )
 def test_the_target_starts_from_the_refreshed_state_if_it_is_to(refresh, next_z):
-    got = target(sac(Sampled(**refresh)), two_transitions(), training_state())
+    got = target(sac(DrawRule(**refresh)), two_transitions(), training_state())
     z = np.array(next_z)
     drawn = 0.5 * z + [0.1, -0.05] + 0.2
     action = 0.3 * 0.5 + (0.5 * z[0] + 0.1) + 0.1
@@ -257,7 +257,7 @@ def test_the_target_starts_from_the_refreshed_state_if_it_is_to(refresh, next_z)
 
 
 def test_the_critic_loss_is_half_the_squared_errors_of_both_critics():
-    loss, gradient = critic_loss(sac(Sampled()), two_transitions(), training_state(), [[1.0], [6.68]])
+    loss, gradient = critic_loss(sac(DrawRule()), two_transitions(), training_state(), [[1.0], [6.68]])
     # At s = 3, z = (0.4, 0), a = 0.3 and z' = (0.6, 0.1), and at -1, (-0.2, 0.6), -0.6, (0.5, 0.3).
     q_1 = np.array([0.5 + 1.5 + 0.4 + 0.3 + 0.5, 0.5 - 0.5 + 0.4 - 0.6 + 0.2])  # 3.2, 0
     q_2 = np.array([2 + 3 + 0.8 - 0.3 + 0.1, 2 - 1 - 0.4 + 0.6 + 0.3])  # 5.6, 1.5
@@ -271,7 +271,7 @@ def test_the_critic_loss_is_half_the_squared_errors_of_both_critics():
 
 @pytest.mark.parametrize("value", ["min", "mean", "first"])
 def test_the_actor_weighs_entropies_of_both_halves_against_what_the_critics_say(value):
-    (loss, seen), _ = actor_loss(sac(Sampled(), actor_value=value), two_transitions(), training_state())
+    (loss, seen), _ = actor_loss(sac(DrawRule(), actor_value=value), two_transitions(), training_state())
     q_1 = np.array([0.5 + 1.5 + 0.4 + 0.8 + 0.5, 0.5 - 0.5 + 0.4 + 1.0 + 0.2])  # 3.7, 1.6
     q_2 = np.array([2 + 3 + 0.8 - 0.8 + 0.1, 2 - 1 - 0.4 - 1.0 + 0.3])  # 5.1, -0.1
     judged = {"min": np.array([3.7, -0.1]), "mean": (q_1 + q_2) / 2, "first": q_1}[value]
@@ -283,7 +283,7 @@ def test_the_actor_weighs_entropies_of_both_halves_against_what_the_critics_say(
 
 
 def test_the_actors_gradient_runs_through_both_halves_of_what_was_drawn():
-    _, gradient = actor_loss(sac(Sampled()), two_transitions(), training_state())
+    _, gradient = actor_loss(sac(DrawRule()), two_transitions(), training_state())
     # Derivatives of the loss by a and z' of each row: alpha times 1, less the slope of the lower critic.
     by_a = np.array([0.5 - 1, 0.5 + 1])
     by_next = np.array([[0.25 - 1, 0.25 + 1], [0.25 - 0, 0.25 - 1]])
@@ -299,7 +299,7 @@ def test_the_actors_gradient_runs_through_both_halves_of_what_was_drawn():
 
 @pytest.mark.parametrize("of_logarithm", [True, False])
 def test_the_temperature_loss_pulls_entropies_to_what_is_wanted(of_logarithm):
-    algorithm = sac(Sampled(), log_alpha_loss=of_logarithm, entropy_per_action=-0.5, entropy_per_state=-1.5)
+    algorithm = sac(DrawRule(), log_alpha_loss=of_logarithm, entropy_per_action=-0.5, entropy_per_state=-1.5)
     state, batch = training_state(), two_transitions()
     wanted = algorithm.wanted(batch, quick(algorithm.unfold)(state.kernel, batch, KEYS[0]))
     assert_close(wanted, Decision(-0.5, -3.0), rtol=1e-6)  # of one action and two numbers of z'
@@ -314,7 +314,7 @@ def test_the_temperature_loss_pulls_entropies_to_what_is_wanted(of_logarithm):
 
 @pytest.mark.parametrize("of_logarithm", [True, False])
 def test_too_little_entropy_raises_a_temperature(of_logarithm):
-    algorithm = sac(Carried(), log_alpha_loss=of_logarithm)
+    algorithm = sac(CarryRule(), log_alpha_loss=of_logarithm)
     gradient = jax.grad(algorithm.temperature_loss)(
         Decision(jnp.asarray(-1.0)), Decision(jnp.asarray(3.0)), Decision(-1.0)
     )
@@ -322,7 +322,7 @@ def test_too_little_entropy_raises_a_temperature(of_logarithm):
 
 
 def test_without_a_drawn_state_there_is_one_temperature():
-    algorithm = sac(Carried(), entropy_per_action=-0.5, log_alpha_loss=False)
+    algorithm = sac(CarryRule(), entropy_per_action=-0.5, log_alpha_loss=False)
     state, batch = training_state(Memoryless, Decision(0.5)), two_transitions(stateful=False)
     wanted = algorithm.wanted(batch, quick(algorithm.unfold)(state.kernel, batch, KEYS[0]))
     assert wanted.state == ()
@@ -336,7 +336,7 @@ def test_without_a_drawn_state_there_is_one_temperature():
 
 
 def plain(**hyper):
-    return sac(Carried(), **hyper), training_state(Memoryless, Decision(0.5))
+    return sac(CarryRule(), **hyper), training_state(Memoryless, Decision(0.5))
 
 
 @pytest.mark.parametrize("state_entropy", [False, True])
@@ -373,7 +373,7 @@ def test_without_memory_the_losses_are_those_of_plain_sac():
 #   2, 2          0.5   (0.3, 0.1)    (0.25, 0)    0.15 + 0.25 + 0.1 = 0.5   -0.5
 #   2, after      0     (0.25, 0)     (0.125, 0)   0.125 + 0.1 = 0.225       -0.775
 
-UNROLLED = Unrolled(2)
+UNROLLED = UnrollRule(2)
 
 
 def unrolled(**hyper):
@@ -424,7 +424,7 @@ def test_an_unrolled_gradient_runs_through_the_states_of_the_segment_and_not_int
 
 
 def test_the_loss_on_the_last_row_alone_still_unrolls_those_before():
-    algorithm, state = sac(Unrolled(2, last=True)), training_state(Recomputed, Decision(0.5))
+    algorithm, state = sac(UnrollRule(2, last=True)), training_state(Recomputed, Decision(0.5))
     batch = graded_last(two_segments())
     np.testing.assert_allclose(target(algorithm, batch, state), [[1.0], [SECOND_TARGET]], rtol=1e-5)
     (loss, _), gradient = actor_loss(algorithm, batch, state)
@@ -445,7 +445,7 @@ class Squashed(Linear):
 
 def test_the_entropies_that_temperatures_see_are_those_of_squashed_normals():
     """Against the entropies in closed form: differential entropy of the normal plus E log(1 - tanh^2)."""
-    algorithm, number = sac(Sampled()), 4000
+    algorithm, number = sac(DrawRule()), 4000
     batch = jax.tree.map(lambda leaf: jnp.repeat(leaf, number, axis=0), two_transitions())
     batch = batch._replace(row=jnp.arange(2 * number))
     (_, seen), _ = actor_loss(algorithm, batch, training_state(Squashed))
@@ -462,7 +462,7 @@ def test_the_entropies_that_temperatures_see_are_those_of_squashed_normals():
 
 
 def test_every_row_of_a_batch_gets_noise_of_its_own_and_its_halves_too():
-    algorithm = sac(Sampled())
+    algorithm = sac(DrawRule())
     same = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], 500, axis=0), two_transitions())
     same = same._replace(row=jnp.arange(500))
     (_, seen), _ = actor_loss(algorithm, same, training_state(Squashed))
@@ -480,7 +480,7 @@ def test_every_row_of_a_batch_gets_noise_of_its_own_and_its_halves_too():
 
 
 def test_a_row_drawn_twice_in_one_batch_is_refreshed_to_the_same_state():
-    algorithm = sac(Sampled())
+    algorithm = sac(DrawRule())
     twice = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], 2, axis=0), two_transitions())
     fresh = [
         quick(algorithm.unfold)(kernel(Squashed), twice._replace(row=jnp.array(rows)), KEYS[0]).fresh

@@ -11,7 +11,7 @@ import s2pg
 from s2pg.errors import UserError
 from s2pg.evaluate import compare, evaluate, film
 from s2pg.normalise import merge
-from s2pg.study.experiment import Policy, resolve
+from s2pg.runs.experiment import Policy, resolve
 from s2pg.types import CRITIC, POLICY
 
 HYPER = {"lanes": 2, "steps": 8, "size": 4, "width": 4}

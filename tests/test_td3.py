@@ -15,10 +15,10 @@ from s2pg.algorithms.td3 import TD3, Networks, saturation
 from s2pg.distributions import ClippedNormal
 from s2pg.envs.recall import Recall
 from s2pg.kernel import Kernel, Step
-from s2pg.memory import Carried, Replayed, Sampled, Unrolled
+from s2pg.memory import CarryRule, DrawRule, ReplaySample, UnrollRule
 from s2pg.optimise import follow
 from s2pg.rollout import collect, start
-from s2pg.study.experiment import resolve
+from s2pg.runs.experiment import resolve
 from s2pg.types import Decision
 from test_sac import (
     CRITICS,
@@ -77,7 +77,7 @@ def actor_loss(algorithm, batch, state):
 
 
 def test_the_target_is_the_lower_slow_value_of_the_slow_mode_and_nothing_after_termination():
-    got = target(td3(Sampled()), two_transitions(), training_state())
+    got = target(td3(DrawRule()), two_transitions(), training_state())
     # At s' = 2, z' = (0.5, 0.3): eta = (0.5, 0.3 + 0.2 * 0.5), a' = 0.5 * 0.5 + 0.5.
     q_1 = 1 + 2 + 0.5 + 2 * 0.75 + 0.4  # 5.4
     q_2 = 2 * 2 + 0.3 + 0.75 + 0.5  # 5.55
@@ -85,7 +85,7 @@ def test_the_target_is_the_lower_slow_value_of_the_slow_mode_and_nothing_after_t
 
 
 def test_a_transition_that_was_truncated_bootstraps_and_takes_the_lower_critic():
-    got = target(td3(Sampled()), two_transitions(terminated=(False, False)), training_state())
+    got = target(td3(DrawRule()), two_transitions(terminated=(False, False)), training_state())
     # At s' = 0.7, z' = (0.6, 0.1): eta = (0.6, 0.1 - 0.2), a' = -0.5 + 0.6.
     q_1 = 1 + 0.7 + 0.6 + 2 * 0.1 - 0.1  # 2.4
     q_2 = 1.4 + 0.1 + 0.1 + 0.6  # 2.2
@@ -93,20 +93,20 @@ def test_a_transition_that_was_truncated_bootstraps_and_takes_the_lower_critic()
 
 
 def test_the_target_starts_from_the_stored_state_where_none_is_refreshed():
-    got = target(td3(Sampled(refresh=0.0)), two_transitions(), training_state())
+    got = target(td3(DrawRule(refresh=0.0)), two_transitions(), training_state())
     # z' = (9, 9): eta = (9, 9.1), a' = 9.25, which are clipped to 1 as smoothing would clip them.
     np.testing.assert_allclose(got[1], [2 + 0.9 * min(1 + 2 + 9 + 2 + 1, 4 + 9 + 1 + 1)], rtol=1e-5)
 
 
 def test_the_critic_loss_is_half_the_squared_errors_of_both_critics():
-    loss = critic_loss(td3(Sampled()), two_transitions(), training_state(), [[1.0], [6.86]])
+    loss = critic_loss(td3(DrawRule()), two_transitions(), training_state(), [[1.0], [6.86]])
     # Q_1 = 3.2, 0 and Q_2 = 5.6, 1.5, as in the tests of SAC.
     np.testing.assert_allclose(loss, (2.2**2 + 4.6**2 + 6.86**2 + 5.36**2) / 4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("value", ["min", "mean", "first"])
 def test_the_actor_maximises_the_value_of_its_mode(value):
-    loss, gradient = actor_loss(td3(Sampled(), actor_value=value), two_transitions(), training_state())
+    loss, gradient = actor_loss(td3(DrawRule(), actor_value=value), two_transitions(), training_state())
     # Modes: a = 0.3 + 0.4 = 0.7 and 0.6 + 0.3 = 0.9, z' = (0.4, -0.1) and (0.3, 0.1).
     q_1 = np.array([0.5 + 1.5 + 0.4 + 0.7 + 0.5, 0.5 - 0.5 + 0.4 + 0.9 + 0.2])  # 3.6, 1.5
     q_2 = np.array([2 + 3 + 0.8 - 0.7 - 0.1, 2 - 1 - 0.4 - 0.9 + 0.1])  # 5, -0.2
@@ -125,7 +125,7 @@ def test_the_actor_maximises_the_value_of_its_mode(value):
 def test_an_actor_pays_for_corners():
     """Modes of z' as above; arctanh(0.999 x) = log((1 + 0.999 x) / (1 - 0.999 x)) / 2, and z' is keep z + push o."""
     free, paid = (
-        actor_loss(td3(Sampled(), actor_value="first", saturation_cost=cost), two_transitions(), training_state())
+        actor_loss(td3(DrawRule(), actor_value="first", saturation_cost=cost), two_transitions(), training_state())
         for cost in (0.0, 0.5)
     )
     x = 0.999 * np.array([[0.4, -0.1], [0.3, 0.1]])
@@ -146,7 +146,7 @@ def test_beyond_the_bounds_is_as_deep_as_at_them():
 
 def test_only_drawn_states_pay_for_corners():
     costs = [
-        actor_loss(td3(Unrolled(2), saturation_cost=cost), two_segments(), training_state(Recomputed))[0]
+        actor_loss(td3(UnrollRule(2), saturation_cost=cost), two_segments(), training_state(Recomputed))[0]
         for cost in (0.0, 0.5)
     ]
     assert costs[0] == costs[1]
@@ -156,7 +156,7 @@ def test_only_drawn_states_pay_for_corners():
 
 
 def test_without_memory_target_and_losses_are_those_of_plain_td3():
-    algorithm, state = td3(Carried()), training_state(Memoryless)
+    algorithm, state = td3(CarryRule()), training_state(Memoryless)
     later = 2 + 0.9 * min(1 + 2 + 2 * 0.25, 4 + 0.25)  # 5.15, a' = 0.5 * 0.5
     first = 1 + 0.9 * min(1 + 0.7 - 2 * 0.5, 1.4 - 0.5)  # 1.63 where it was but truncated, a' = -0.5
     for terminated, expected in (((True, False), [[1.0], [later]]), ((False, False), [[first], [later]])):
@@ -182,7 +182,7 @@ SECOND_TARGET = 3 + 0.9 * min(1 + 1 - 0.2 - 2 * 0.2, 2 * 1 + 1.1 - 0.2)  # 4.26
 
 
 def test_padding_of_unrolled_samples_counts_in_no_loss():
-    algorithm, state = td3(Unrolled(2)), training_state(Recomputed)
+    algorithm, state = td3(UnrollRule(2)), training_state(Recomputed)
     y = target(algorithm, two_segments(), state)
     np.testing.assert_allclose(y[1], [FIRST_TARGET, SECOND_TARGET], rtol=1e-5)
     np.testing.assert_allclose(y[0, 1], 1.0)
@@ -202,7 +202,7 @@ def test_padding_of_unrolled_samples_counts_in_no_loss():
 
 
 def test_the_loss_on_the_last_row_alone_still_unrolls_those_before():
-    algorithm, state = td3(Unrolled(2, last=True)), training_state(Recomputed)
+    algorithm, state = td3(UnrollRule(2, last=True)), training_state(Recomputed)
     batch = graded_last(two_segments())
     np.testing.assert_allclose(target(algorithm, batch, state), [[1.0], [SECOND_TARGET]], rtol=1e-5)
     loss, gradient = actor_loss(algorithm, batch, state)
@@ -217,7 +217,7 @@ MODES = Decision(jnp.array([[[0.9]], [[-0.2]]]), jnp.array([[[0.95, 0.0]], [[-0.
 
 def test_noise_is_clipped_and_then_the_decision_each_half_by_its_own_limits():
     hyper = {"smoothing_action": 1e9, "smoothing_action_clip": 0.3, "smoothing_state": 1e9, "smoothing_state_clip": 0.1}
-    algorithm = td3(Sampled(), **hyper)
+    algorithm = td3(DrawRule(), **hyper)
     smooth = quick(jax.vmap(algorithm.smooth, (None, 0)))
     found = smooth(MODES, jax.random.split(jax.random.key(0), 64))
     # So large a noise is always cut: one of two values each.
@@ -229,16 +229,16 @@ def test_noise_is_clipped_and_then_the_decision_each_half_by_its_own_limits():
 
 
 def test_without_noise_the_decision_is_exactly_the_mode():
-    assert_close(td3(Sampled()).smooth(MODES, KEYS[0]), MODES, rtol=0)
+    assert_close(td3(DrawRule()).smooth(MODES, KEYS[0]), MODES, rtol=0)
     # One half may be smoothed alone.
     for name, kept, moved in (("smoothing_action", "state", "action"), ("smoothing_state", "action", "state")):
-        found = td3(Sampled(), **{name: 0.1}).smooth(MODES, KEYS[0])
+        found = td3(DrawRule(), **{name: 0.1}).smooth(MODES, KEYS[0])
         np.testing.assert_array_equal(getattr(found, kept), getattr(MODES, kept))
         assert np.abs(getattr(found, moved) - getattr(MODES, moved)).min() > 0
 
 
 def test_noise_has_its_size_and_is_drawn_for_every_number_alone():
-    algorithm = td3(Sampled(), smoothing_action=0.2, smoothing_state=0.05)
+    algorithm = td3(DrawRule(), smoothing_action=0.2, smoothing_state=0.05)
     number = 20_000
     zeros = Decision(jnp.zeros((number // 2, 2, 1)), jnp.zeros((number // 2, 2, 2)))
     found = quick(algorithm.smooth)(zeros, KEYS[0])
@@ -259,14 +259,14 @@ def test_noise_has_its_size_and_is_drawn_for_every_number_alone():
 
 
 def test_without_a_drawn_state_the_action_alone_is_smoothed():
-    found = td3(Carried(), smoothing_action=1e9, smoothing_action_clip=0.3).smooth(Decision(MODES.action), KEYS[0])
+    found = td3(CarryRule(), smoothing_action=1e9, smoothing_action_clip=0.3).smooth(Decision(MODES.action), KEYS[0])
     np.testing.assert_allclose(np.abs(found.action - MODES.action)[1], 0.3, rtol=1e-5)
     assert found.state == ()
 
 
 def test_the_target_takes_the_smoothed_decision_in_its_bounds():
     hyper = {"smoothing_action": 1e9, "smoothing_action_clip": 0.1, "smoothing_state": 1e9, "smoothing_state_clip": 0.7}
-    algorithm, state = td3(Sampled(), **hyper), training_state()
+    algorithm, state = td3(DrawRule(), **hyper), training_state()
     got = target(algorithm, two_transitions(), state, jax.random.split(jax.random.key(3), 60))
     # The mode is a' = 0.75, z'' = (0.5, 0.4); +-0.1 and +-0.7 of each, kept within 1.
     ways = itertools.product((0.65, 0.85), (-0.2, 1.0), (-0.3, 1.0))
@@ -342,11 +342,11 @@ def test_the_actors_gradient_is_the_stateful_deterministic_policy_gradient(value
         seen = {"policy": jnp.asarray(o)[:, None], "critic": jnp.asarray(s)[:, None]}
         valid = jnp.ones((number, 1), bool)
         batch = Batch(
-            Replayed(jnp.stack([jnp.asarray(o), jnp.asarray(after)], axis=1), valid, jnp.asarray(z), jnp.asarray(z)),
+            ReplaySample(jnp.stack([jnp.asarray(o), jnp.asarray(after)], axis=1), valid, jnp.asarray(z), jnp.asarray(z)),
             {}, seen, seen, jnp.zeros((number, 1, 2)), jnp.zeros((number, 1)), jnp.ones((number, 1)), valid,
             jnp.arange(number),
         )  # fmt: skip
-        algorithm = td3(Sampled(), actor_value=value)
+        algorithm = td3(DrawRule(), actor_value=value)
         state = TrainState(Curved(theta), critics, (), {}, (), jnp.zeros((), jnp.int32))
         loss, gradient = actor_loss(algorithm, batch, state)
 
@@ -373,7 +373,7 @@ def test_the_actors_gradient_is_the_stateful_deterministic_policy_gradient(value
 
 def test_the_deterministic_gradient_needs_no_future_of_z():
     """What was stored after the transition, and what comes then, is nothing to the actor."""
-    algorithm, state, batch = td3(Sampled()), training_state(), two_transitions()
+    algorithm, state, batch = td3(DrawRule()), training_state(), two_transitions()
     obs = batch.samples.obs.at[:, 1].set(123.0)
     other = batch._replace(
         samples=batch.samples._replace(obs=obs, next_z=-batch.samples.next_z), reward=batch.reward + 7,

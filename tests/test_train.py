@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import s2pg
-from s2pg import training
+from s2pg.config import methods
+from s2pg.config import oldpresets as presets
 from s2pg.envs.base import Env
-from s2pg.errors import Diverged, UserError
+from s2pg.errors import DivergenceError, UserError
 from s2pg.io.checkpoint import Checkpoints, load_arrays
 from s2pg.io.sinks import read_metrics
 from s2pg.loops import DeviceLoop
 from s2pg.rollout import collect, start
-from s2pg.study import methods, presets
+from s2pg.runs import training
 from s2pg.types import CRITIC, POLICY, Box, Discrete
 
 TINY = {"lanes": 2, "steps": 8, "size": 4, "width": 4}
@@ -139,7 +140,7 @@ def test_seeds_train_side_by_side_to_different_policies(run):
 
 def test_a_number_that_is_not_finite_stops_the_run_and_the_last_good_checkpoint_stays(tmp_path):
     env = Probe(poison=36)  # steps 33 to 40 are the fifth update, the first one of the third chunk
-    with pytest.raises(Diverged, match=r"^\w+ is not finite at update 5 in seed 4$"):
+    with pytest.raises(DivergenceError, match=r"^\w+ is not finite at update 5 in seed 4$"):
         train(env, tmp_path, 5)
     assert [row["step"] for row in read_metrics(tmp_path / training.METRICS)] == [32, 32, 64, 64]
     found = Checkpoints(tmp_path / training.CHECKPOINTS).latest(DeviceLoop(build(env), env, (4, 7), 2, 2).init())
@@ -149,14 +150,14 @@ def test_a_number_that_is_not_finite_stops_the_run_and_the_last_good_checkpoint_
 
 
 def test_exploding_parameters_are_noticed(tmp_path):
-    with pytest.raises(Diverged, match=r"is not finite at update \d+ in seed 4$"):
+    with pytest.raises(DivergenceError, match=r"is not finite at update \d+ in seed 4$"):
         train(Probe(), tmp_path, 3, learning_rate=1e38, max_grad_norm=1e38)
 
 
 def test_the_first_update_that_went_wrong_is_named_with_its_seed():
     fine, bad = np.zeros((2, 3)), np.asarray([[0, 0, np.nan], [0, np.inf, 0]])
     measured = {"kl": fine, "value_loss": bad, "train_return": fine * np.nan}
-    with pytest.raises(Diverged, match=r"^value_loss is not finite at update 12 in seed 9$"):
+    with pytest.raises(DivergenceError, match=r"^value_loss is not finite at update 12 in seed 9$"):
         training._check_finite(measured, (5, 9), 10)
     training._check_finite(measured | {"value_loss": fine}, (5, 9), 10)  # no episode need have ended
 

@@ -10,16 +10,16 @@ from jax.flatten_util import ravel_pytree
 
 from s2pg.algorithms.base import normalised
 from s2pg.algorithms.onpolicy import Learning, Networks
-from s2pg.algorithms.trpo import TRPO, Batch, Measured, divergence, line_search, natural_step
+from s2pg.algorithms.trpo import TRPO, Batch, Measurement, divergence, line_search, natural_step
 from s2pg.critics import Critic
 from s2pg.distributions import Categorical, Normal
 from s2pg.envs.recall import Recall
 from s2pg.errors import UserError
 from s2pg.heads import plain_state_head
 from s2pg.kernel import Kernel, Step
-from s2pg.memory import Carried, Draw, Sampled
+from s2pg.memory import CarryRule, Draw, DrawRule
 from s2pg.rollout import collect, start
-from s2pg.study.experiment import resolve
+from s2pg.runs.experiment import resolve
 from s2pg.types import Decision, Transition
 from test_learning import SEEDS, SOLVED, scores
 from test_sac import quick
@@ -105,7 +105,7 @@ GRADIENT = np.asarray((ACTIONS[0] - MEAN) - (ACTIONS[1] - MEAN)) / 2 / np.asarra
 
 
 def test_the_objective_is_the_one_worked_out_by_hand_and_leaves_padding_out():
-    algorithm = trpo(Carried(), entropy_action=0.1)
+    algorithm = trpo(CarryRule(), entropy_action=0.1)
     networks, batch = blind_batch(algorithm, Memoryless)
     moved = networks._replace(kernel=Memoryless(MEAN + jnp.array([0.5, 0.0]), jnp.log(SIGMA), ETA))
     found = algorithm.measure(moved, batch)
@@ -118,7 +118,7 @@ def test_the_objective_is_the_one_worked_out_by_hand_and_leaves_padding_out():
 
 
 def test_the_natural_step_of_a_normal_has_its_closed_form():
-    algorithm, delta = trpo(Carried()), 0.02
+    algorithm, delta = trpo(CarryRule()), 0.02
     networks, batch = blind_batch(algorithm, Memoryless)
     gradient = gradient_of(algorithm, networks, batch)
     np.testing.assert_allclose(gradient.mean, GRADIENT, rtol=1e-5)
@@ -135,7 +135,7 @@ def test_the_natural_step_of_a_normal_has_its_closed_form():
 
 
 def test_the_radius_is_shared_by_both_halves_of_a_drawn_decision():
-    algorithm, z = trpo(Sampled()), jnp.zeros((3, 1, 2))
+    algorithm, z = trpo(DrawRule()), jnp.zeros((3, 1, 2))
     drawn = jnp.array([[0.9, -0.2], [0.4, 0.3], [7.0, 7.0]])[:, None]
     networks, batch = blind_batch(algorithm, Blind, drawn, z, drawn)
     gradient = gradient_of(algorithm, networks, batch)
@@ -150,7 +150,7 @@ def test_the_radius_is_shared_by_both_halves_of_a_drawn_decision():
 
 
 def test_under_pathwise_the_state_follows_the_critic_and_half_its_drift_counts_as_divergence():
-    algorithm, z = trpo(Sampled("pathwise"), discount=0.5, pathwise_weight=0.6), jnp.zeros((3, 1, 2))
+    algorithm, z = trpo(DrawRule("pathwise"), discount=0.5, pathwise_weight=0.6), jnp.zeros((3, 1, 2))
     drawn = Draw(jnp.broadcast_to(ETA, (3, 1, 2)), jnp.full((3, 1, 2), 0.3))
     networks, batch = blind_batch(algorithm, Blind, drawn, z, drawn.mean + 0.3)
     # One of the two valid rows has ended: half of w gamma dV/dz' / std(A).
@@ -242,7 +242,7 @@ def test_without_a_gradient_there_is_no_step():
 
 def searched(best, step, radius, attempts=10):
     def measure(x):
-        return Measured(best * x - x**2, x**2 / 2, {"here": x})
+        return Measurement(best * x - x**2, x**2 / 2, {"here": x})
 
     start, step = jnp.zeros(()), jnp.asarray(step)
     return quick(lambda: line_search(measure, start, measure(start), step, radius, attempts))()
@@ -302,7 +302,7 @@ def test_updates_keep_within_the_radius_and_move_both_networks(label, env):
             state = state._replace(kernel=shaken(state.kernel, one, 0.1))
             carry, batch, _ = collect(env, algorithm.actor(state), carry, algorithm.steps, two)
             after, metrics = algorithm.update(state, batch, three)
-            # Measured anew, and apart from the line search.
+            # Measurement anew, and apart from the line search.
             samples = gathered(algorithm, state, batch)
             kl = algorithm.measure(Networks(after.kernel, state.critic), samples).kl
             moved = jax.tree.map(lambda a, b: jnp.abs(a - b).max() if a.size else jnp.zeros(()), after, state)

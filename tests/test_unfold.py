@@ -1,4 +1,4 @@
-"""Replayed samples under the three memory rules: what is recomputed, refreshed and held constant."""
+"""ReplaySample samples under the three memory rules: what is recomputed, refreshed and held constant."""
 
 import dataclasses
 import functools
@@ -10,9 +10,9 @@ import pytest
 
 from s2pg import replay
 from s2pg.envs.recall import Recall
-from s2pg.memory import Carried, Replayed, Sampled, Unrolled
+from s2pg.memory import CarryRule, DrawRule, ReplaySample, UnrollRule
 from s2pg.rollout import collect, start
-from s2pg.study.experiment import resolve
+from s2pg.runs.experiment import resolve
 from s2pg.types import read
 from toys import assert_close, largest, shaken
 
@@ -43,7 +43,7 @@ def replayed(rows, padding=0, seed=2):
         np.random.default_rng(seed + i).normal(size=shape) for i, shape in enumerate(((rows + 1, 2), (4,), (4,)))
     )
     valid = jnp.arange(rows) >= padding
-    return Replayed(*jax.tree.map(jnp.asarray, (obs.astype(np.float32), valid, *map(np.float32, np.tanh((z, next_z))))))
+    return ReplaySample(*jax.tree.map(jnp.asarray, (obs.astype(np.float32), valid, *map(np.float32, np.tanh((z, next_z))))))
 
 
 def at(tree, index):
@@ -60,10 +60,10 @@ def slope(kernel, pick):
     return jax.jit(jax.grad(number))(kernel)
 
 
-# Sampled -------------------------------------------------------------------------------------------------------------
+# DrawRule -------------------------------------------------------------------------------------------------------------
 
 SETTINGS = [
-    Sampled(refresh=refresh, refresh_noise=noise, refresh_first=first)
+    DrawRule(refresh=refresh, refresh_noise=noise, refresh_first=first)
     for refresh in (0.0, 0.25, 1.0)
     for noise in (True, False)
     for first in (True, False)
@@ -101,7 +101,7 @@ def test_without_a_key_no_drawn_state_is_refreshed(rule):
 def test_a_refreshed_state_is_a_draw_from_the_policy():
     kernel, sample = kernel_of("s2pg"), replayed(1)
     keys = jax.random.split(jax.random.key(4), 4000)
-    fresh = jax.jit(jax.vmap(lambda key: Sampled().unfold(kernel, sample, key).fresh))(keys)
+    fresh = jax.jit(jax.vmap(lambda key: DrawRule().unfold(kernel, sample, key).fresh))(keys)
     normal = kernel(sample.obs[0], sample.z).state.pre
     pre, std = np.arctanh(np.asarray(fresh, np.float64)), np.exp(normal.log_std)
     np.testing.assert_allclose((pre.mean(axis=0) - normal.mean) / std, 0.0, atol=5 / 4000**0.5)
@@ -112,12 +112,12 @@ def test_a_refreshed_state_is_a_draw_from_the_policy():
 def test_without_noise_the_refreshed_state_is_the_mode_whatever_the_key():
     kernel, sample = kernel_of("s2pg"), replayed(1)
     for seed in range(3):
-        fresh = Sampled(refresh_noise=False).unfold(kernel, sample, jax.random.key(seed)).fresh
+        fresh = DrawRule(refresh_noise=False).unfold(kernel, sample, jax.random.key(seed)).fresh
         np.testing.assert_array_equal(fresh, kernel(sample.obs[0], sample.z).state.mode())
 
 
 @pytest.mark.parametrize(
-    "rule", [Sampled(), Sampled(refresh_noise=False), Sampled(refresh=0.25), Sampled(refresh_first=False)], ids=repr
+    "rule", [DrawRule(), DrawRule(refresh_noise=False), DrawRule(refresh=0.25), DrawRule(refresh_first=False)], ids=repr
 )
 def test_no_gradient_leaves_through_drawn_states(rule):
     kernel, sample, key = kernel_of("s2pg"), replayed(1), jax.random.key(3)
@@ -135,10 +135,10 @@ def test_no_gradient_leaves_through_drawn_states(rule):
 
 def test_what_is_stored_of_a_drawn_state_is_all_of_it():
     z = jnp.arange(4.0)
-    assert Sampled().stored(z) is z
+    assert DrawRule().stored(z) is z
 
 
-# Unrolled ------------------------------------------------------------------------------------------------------------
+# UnrollRule ------------------------------------------------------------------------------------------------------------
 
 
 def by_hand(kernel, sample, head, burn_in=0):
@@ -160,14 +160,14 @@ def pile(trees):
 
 
 RULES = [
-    Unrolled(1),
-    Unrolled(4),
-    Unrolled(3, burn_in=2),
-    Unrolled(1, burn_in=3),
-    Unrolled(4, last=True),
-    Unrolled(3, last=True, burn_in=2),
-    Unrolled(4, zero_head=True),
-    Unrolled(2, burn_in=3, zero_head=True),
+    UnrollRule(1),
+    UnrollRule(4),
+    UnrollRule(3, burn_in=2),
+    UnrollRule(1, burn_in=3),
+    UnrollRule(4, last=True),
+    UnrollRule(3, last=True, burn_in=2),
+    UnrollRule(4, zero_head=True),
+    UnrollRule(2, burn_in=3, zero_head=True),
 ]
 
 
@@ -196,14 +196,14 @@ def test_an_unrolled_sample_is_the_kernel_stepped_by_hand_from_the_head(rule):
 
 @pytest.mark.parametrize("padding", [1, 2, 3])
 def test_padding_in_front_passes_the_head_on_and_its_contents_do_not_matter(padding):
-    rule, kernel, sample = Unrolled(4), kernel_of("bptt-3"), replayed(4, padding)
+    rule, kernel, sample = UnrollRule(4), kernel_of("bptt-3"), replayed(4, padding)
     found = rule.unfold(kernel, sample, None)
     for before in range(padding + 1):
         np.testing.assert_array_equal(found.z[before], sample.z)
     rubbish = sample._replace(obs=sample.obs.at[:padding].set(jnp.nan))
     spoilt = rule.unfold(kernel, rubbish, None)
     assert_close(at(spoilt[:-1], slice(padding, None)), at(found[:-1], slice(padding, None)), atol=0)
-    short = Unrolled(4 - padding).unfold(
+    short = UnrollRule(4 - padding).unfold(
         kernel, sample._replace(obs=sample.obs[padding:], valid=sample.valid[padding:]), None
     )
     assert_close(at(found[:-1], slice(padding, None)), short[:-1], atol=1e-5)
@@ -221,8 +221,8 @@ def test_what_is_ahead_of_a_step_is_the_next_step(rule):
 def test_with_the_loss_on_the_last_step_it_is_the_last_of_all_steps():
     kernel, sample = kernel_of("bptt-3"), replayed(5, 1)
     for burn_in in (0, 2):
-        every = Unrolled(5 - burn_in, burn_in=burn_in).unfold(kernel, sample, None)
-        last = Unrolled(5 - burn_in, True, burn_in).unfold(kernel, sample, None)
+        every = UnrollRule(5 - burn_in, burn_in=burn_in).unfold(kernel, sample, None)
+        last = UnrollRule(5 - burn_in, True, burn_in).unfold(kernel, sample, None)
         assert_close(last[:-1], at(every[:-1], slice(-1, None)), atol=1e-6)
         assert last.z.shape == (1, 4)
 
@@ -231,11 +231,11 @@ def test_with_the_loss_on_the_last_step_it_is_the_last_of_all_steps():
 def test_burn_in_gives_the_values_of_a_longer_segment(padding):
     with jax.enable_x64():
         kernel, sample = wide(kernel_of("bptt-3")), wide(replayed(5, padding))
-        longer, burnt = (rule.unfold(kernel, sample, None) for rule in (Unrolled(5), Unrolled(3, burn_in=2)))
+        longer, burnt = (rule.unfold(kernel, sample, None) for rule in (UnrollRule(5), UnrollRule(3, burn_in=2)))
         assert_close(burnt[:-1], at(longer[:-1], slice(2, None)), **EXACT)
 
 
-PADDED = [*((rule, min(1, rule.rows - 1)) for rule in RULES), (Unrolled(4), 0), (Unrolled(3, burn_in=2), 3)]
+PADDED = [*((rule, min(1, rule.rows - 1)) for rule in RULES), (UnrollRule(4), 0), (UnrollRule(3, burn_in=2), 3)]
 
 
 @pytest.mark.parametrize(("rule", "padding"), PADDED, ids=repr)
@@ -260,13 +260,13 @@ def test_burn_in_changes_the_gradient_but_no_value():
         kernel, sample = wide(kernel_of("bptt-3")), wide(replayed(5))
         longer, burnt = (
             slope(kernel, lambda k, rule=rule: at(rule.unfold(k, sample, None).now, slice(-3, None)))
-            for rule in (Unrolled(5), Unrolled(3, burn_in=2))
+            for rule in (UnrollRule(5), UnrollRule(3, burn_in=2))
         )
         assert largest(jax.tree.map(jnp.subtract, longer, burnt)) > 1e-3
 
 
 @pytest.mark.parametrize(
-    "rule", [dataclasses.replace(rule, refresh=0.5) for rule in RULES] + [Unrolled(4, refresh=1.0)], ids=repr
+    "rule", [dataclasses.replace(rule, refresh=0.5) for rule in RULES] + [UnrollRule(4, refresh=1.0)], ids=repr
 )
 def test_no_gradient_leaves_through_recomputed_states(rule):
     with jax.enable_x64():
@@ -278,7 +278,7 @@ def test_no_gradient_leaves_through_recomputed_states(rule):
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("refresh", [0.0, 0.25, 1.0])
 def test_a_recomputed_state_is_stored_as_far_as_it_is_refreshed(refresh, last):
-    rule, kernel, sample = Unrolled(3, last, 2, refresh=refresh), kernel_of("bptt-3"), replayed(5, 1)
+    rule, kernel, sample = UnrollRule(3, last, 2, refresh=refresh), kernel_of("bptt-3"), replayed(5, 1)
     found = rule.unfold(kernel, sample, jax.random.key(0))
     latest = by_hand(kernel, sample, sample.z)[1][-1]
     assert largest(latest - sample.next_z) > 0.1
@@ -291,9 +291,9 @@ def test_a_recomputed_state_is_stored_as_far_as_it_is_refreshed(refresh, last):
 
 
 def test_segments_that_start_from_nothing_store_nothing():
-    rule = Unrolled(3, zero_head=True, refresh=1.0)
+    rule = UnrollRule(3, zero_head=True, refresh=1.0)
     assert rule.stored(jnp.ones(4)) == ()
-    assert Unrolled(3).stored(z := jnp.ones(4)) is z
+    assert UnrollRule(3).stored(z := jnp.ones(4)) is z
     kernel, sample = kernel_of("bptt-3"), replayed(3, 1)._replace(z=(), next_z=())
     found = rule.unfold(kernel, sample, jax.random.key(0))
     assert found.fresh == ()
@@ -369,7 +369,7 @@ def whole(algorithm, found, rows):
 def assert_met_while_acting(case, steps, everywhere=False):
     algorithm = compiled(case)[0]
     state, found, batch, unfolded, rows = recalled(case, steps)
-    mask, kernel, carried = np.asarray(batch.mask), state.kernel, isinstance(algorithm.memory, Carried)
+    mask, kernel, carried = np.asarray(batch.mask), state.kernel, isinstance(algorithm.memory, CarryRule)
     if carried and not everywhere:
         mask = mask & whole(algorithm, found, rows)
     assert mask.mean() > 0.6

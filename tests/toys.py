@@ -8,7 +8,7 @@ from s2pg.algorithms.base import normalised
 from s2pg.envs.recall import Recall
 from s2pg.normalise import merge
 from s2pg.rollout import collect, start
-from s2pg.study.experiment import resolve
+from s2pg.runs.experiment import resolve
 
 LABELS = ["s2pg", "s2pg-pathwise", "bptt-3", "bptt-3-last", "bptt-8", "window-3", "none", "oracle"]
 DISCRETE, CONTINUOUS = Recall(k=3), Recall(k=3, cue="real")

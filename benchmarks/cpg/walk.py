@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 import s2pg
-from s2pg.study import assess
+from s2pg.runs import assess
 from s2pg.types import Transition
 
 EPISODES, AT = 20, (5.0, 10.0, 50.0)  # seconds

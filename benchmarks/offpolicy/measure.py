@@ -28,7 +28,7 @@ SPEED_CHUNK = 2000
 def build(task: str, label: str, seeds: tuple[int, ...], chunk: int, hyper: dict) -> tuple:
     import s2pg
     from s2pg.loops import DeviceLoop
-    from s2pg.study.experiment import resolve
+    from s2pg.runs.experiment import resolve
 
     env = s2pg.make(TASKS[task][0])
     experiment, algorithm = resolve("sac", env, memory=label, hyper=hyper, seeds=seeds)
@@ -122,7 +122,7 @@ def main() -> None:
     if args.plot:
         return plot(args.plot)
     began = time.monotonic()
-    from s2pg.study.provenance import hardware, versions
+    from s2pg.io.provenance import hardware, versions
 
     hyper = dict(pair.split("=") for pair in args.hyper)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def main() -> None:
 
 def plot(folder: Path) -> None:
     """As run folders, so that the library's own plot serves; and the tables of benchmarks/README.md."""
-    from s2pg.analysis.plot import curves
+    from s2pg.analysis.plots import curves
 
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     for task, (name, oracle, floor) in TASKS.items():

@@ -46,7 +46,7 @@ def speed(label: str, hyper: dict, chunk: int = 50, rounds: int = 5) -> dict:
 def prepare(label: str, seeds: tuple[int, ...], chunk: int, hyper: dict) -> tuple:
     import s2pg
     from s2pg.loops import DeviceLoop
-    from s2pg.study.experiment import resolve
+    from s2pg.runs.experiment import resolve
 
     env = s2pg.make("pointmass-goal")
     experiment, algorithm = resolve("ppo", env, memory=label, critic="critic", hyper=hyper, seeds=seeds)
@@ -89,7 +89,7 @@ def main() -> None:
     began = time.monotonic()
     import jax
 
-    from s2pg.study.provenance import hardware, versions
+    from s2pg.io.provenance import hardware, versions
 
     args.out.mkdir(parents=True, exist_ok=True)
     with (args.out / "rows.jsonl").open("w") as file:
@@ -110,7 +110,7 @@ def main() -> None:
 
 def plot(folder: Path) -> None:
     """As run folders, so that the library's own plot serves; and the table of benchmarks/README.md."""
-    from s2pg.analysis.plot import curves
+    from s2pg.analysis.plots import curves
 
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     with tempfile.TemporaryDirectory() as scratch:

@@ -52,7 +52,7 @@ def _turn(out: Path, case: str) -> Path:
 def one(case: str, args: argparse.Namespace) -> None:
     """Compiles, waits for its turn, trains."""
     import s2pg
-    from s2pg.training import Border
+    from s2pg.runs.training import Border
 
     found = parse(case)
     env = s2pg.make(found["task"], backend=args.backend, **found["options"])
@@ -139,7 +139,7 @@ def pack(out: Path, into: Path) -> None:
 
 
 def plot(where: Path, timed: bool) -> None:
-    from s2pg.analysis.plot import curves
+    from s2pg.analysis.plots import curves
 
     runs: dict[str, list[Path]] = {}
     for config in sorted(where.glob("*/config.json")):

@@ -39,8 +39,8 @@ import s2pg
 from s2pg.configure import compilation_cache
 from s2pg.loops import HostLoop
 from s2pg.study.benches import plain
-from s2pg.study.experiment import resolve
-from s2pg.study.provenance import hardware, versions
+from s2pg.runs.experiment import resolve
+from s2pg.io.provenance import hardware, versions
 
 SCHEMA = 1
 LANES, STEPS, EPOCHS, MINIBATCHES, WIDTH = 8, 128, 10, 8, 128

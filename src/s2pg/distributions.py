@@ -168,7 +168,7 @@ class Categorical(Distribution):
 
 
 class PointMass(Distribution):
-    """All probability on one value: what `Unrolled` makes of a state without noise."""
+    """All probability on one value: what `UnrollRule` makes of a state without noise."""
 
     value: PyTree
 

@@ -10,7 +10,7 @@ class UserError(Exception):
     """Something the user can mend; the command line prints it as one line and exits with 2."""
 
 
-class Diverged(Exception):
+class DivergenceError(Exception):
     """Training produced a number that is not finite; the last good checkpoint stays."""
 
 

@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array
 
 
-class Stepped(NamedTuple):
+class OptimiserStep(NamedTuple):
     network: Any
     state: Any
 
@@ -30,10 +30,10 @@ def adam(
     return optax.chain(clip, optax.adam(schedule, eps=eps))
 
 
-def step(optimiser: optax.GradientTransformation, gradient: Any, state: Any, network: Any) -> Stepped:
+def step(optimiser: optax.GradientTransformation, gradient: Any, state: Any, network: Any) -> OptimiserStep:
     """One step downhill."""
     updates, state = optimiser.update(gradient, state, network)
-    return Stepped(optax.apply_updates(network, updates), state)
+    return OptimiserStep(optax.apply_updates(network, updates), state)
 
 
 def norm(tree: Any) -> Array:

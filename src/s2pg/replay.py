@@ -27,7 +27,7 @@ class Replay(eqx.Module):
     views: tuple[tuple[str, int], ...] = eqx.field(static=True)
 
 
-class Replays(NamedTuple):
+class ReplayBatch(NamedTuple):
     """B samples of n rows each, of one episode; rows before it began, or before the oldest, are not valid."""
 
     obs: Obs  # [B, n + 1, ...]: before each row, and after the last
@@ -73,7 +73,7 @@ def add(replay: Replay, batch: Transition, next_z: State) -> Replay:
     )
 
 
-def sample(replay: Replay, key: PRNGKeyArray, batch: int, rows: int, slide: int, initial: State) -> Replays:
+def sample(replay: Replay, key: PRNGKeyArray, batch: int, rows: int, slide: int, initial: State) -> ReplayBatch:
     """Draws `batch` samples, each ending at a row chosen uniformly, with the `rows` - 1 before it in its episode.
 
     With `slide` above 1 the chosen row lies anywhere among the last `slide` of its sample, as far as its episode goes,
@@ -125,10 +125,10 @@ def sample(replay: Replay, key: PRNGKeyArray, batch: int, rows: int, slide: int,
 
     z = jax.tree.map(before_head, replay.next_z, initial)
     next_z = jax.tree.map(lambda leaf: leaf[time[:, -1], lane], replay.next_z)
-    return Replays(obs, action, reward, terminated > 0.5, valid, z, next_z, time[:, -1], lane)
+    return ReplayBatch(obs, action, reward, terminated > 0.5, valid, z, next_z, time[:, -1], lane)
 
 
-def write(replay: Replay, where: Replays, next_z: State) -> Replay:
+def write(replay: Replay, where: ReplayBatch, next_z: State) -> Replay:
     """Puts new states, if there are any, after the last rows of the samples.
 
     A row that was sampled twice must come with the same state twice.

@@ -12,7 +12,7 @@ from s2pg.actor import Actor
 from s2pg.types import State, Timestep, Transition
 
 
-class Ended(NamedTuple):
+class EpisodeEnds(NamedTuple):
     """What there is to say of episodes that ended, step by step."""
 
     score: Any  # the return of each that did, NaN elsewhere
@@ -59,7 +59,7 @@ def outcome(row: Transition, after: Timestep) -> Transition:
     )
 
 
-def episodes_seen(ended: Ended) -> dict[str, Any]:
+def episodes_seen(ended: EpisodeEnds) -> dict[str, Any]:
     """Metrics of a batch on the device: the mean return of episodes, and how many a broken simulation ended."""
     broken = {} if isinstance(ended.diverged, tuple) else {"diverged": jnp.sum(ended.diverged, dtype=jnp.float32)}
     return {"train_return": jnp.nanmean(ended.score)} | broken
@@ -71,18 +71,18 @@ def add_score(score: Array, after: Timestep) -> tuple[Array, Array]:
     return jnp.where(after.first, 0.0, score), jnp.where(after.first, score, jnp.nan)
 
 
-def collect(env: Any, actor: Actor, carry: Carry, steps: int, key: PRNGKeyArray) -> tuple[Carry, Transition, Ended]:
+def collect(env: Any, actor: Actor, carry: Carry, steps: int, key: PRNGKeyArray) -> tuple[Carry, Transition, EpisodeEnds]:
     """Runs N lanes for T steps on the device: the carry, a batch [T, N], and what episodes ended."""
     lanes = carry.score.shape[0]
 
-    def step(carry: Carry, key: PRNGKeyArray) -> tuple[Carry, tuple[Transition, Ended]]:
+    def step(carry: Carry, key: PRNGKeyArray) -> tuple[Carry, tuple[Transition, EpisodeEnds]]:
         act_key, env_key = jax.random.split(key)
         rows = jax.vmap(transition, in_axes=(None, 0, 0, 0))(
             actor, carry.timestep, carry.z, jax.random.split(act_key, lanes)
         )
         env_state, after = jax.vmap(env.step)(carry.env_state, rows.decision.action, jax.random.split(env_key, lanes))
         score, ended = add_score(carry.score, after)
-        return Carry(env_state, after, rows.next_z, score), (outcome(rows, after), Ended(ended, after.diverged))
+        return Carry(env_state, after, rows.next_z, score), (outcome(rows, after), EpisodeEnds(ended, after.diverged))
 
     carry, (batch, ended) = jax.lax.scan(step, carry, jax.random.split(key, steps))
     return carry, batch, ended

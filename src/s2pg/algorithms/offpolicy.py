@@ -15,7 +15,7 @@ from s2pg.action_values import ActionValue, histories
 from s2pg.actor import Actor, Wanderer
 from s2pg.algorithms.base import Algorithm, Metrics, TrainState, over
 from s2pg.kernel import Kernel
-from s2pg.memory import Replayed, Unfolded
+from s2pg.memory import ReplayEvaluation, ReplaySample
 from s2pg.normalise import initial, merge, normalise
 from s2pg.types import Decision, Obs, Spec, State, Transition, read
 
@@ -23,7 +23,7 @@ from s2pg.types import Decision, Obs, Spec, State, Transition, read
 class Batch(NamedTuple):
     """B samples as an update sees them: all rows for the memory rule, those that are graded [B, m] for the losses."""
 
-    samples: Replayed
+    samples: ReplaySample
     history: Obs  # [B, n + 1], what a critic with a memory of its own reads
     obs: Obs
     next_obs: Obs
@@ -113,13 +113,13 @@ class OffPolicy(Algorithm):
     @abstractmethod
     def learn(self, state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, Metrics]: ...
 
-    def recall(self, state: TrainState, key: PRNGKeyArray) -> tuple[replay.Replays, Batch]:
+    def recall(self, state: TrainState, key: PRNGKeyArray) -> tuple[replay.ReplayBatch, Batch]:
         """Draws a batch from the buffer, observations normalised."""
         start = self.memory.stored(state.kernel.initial())
         graded = self.memory.graded
         found = replay.sample(state.replay, key, self.batch_size, self.memory.rows, graded, start)
         obs = jax.vmap(jax.vmap(normalise, (None, 0)), (None, 0))(state.normaliser, found.obs)
-        samples = Replayed(read(obs, self.reads), found.valid, found.z, found.next_z)
+        samples = ReplaySample(read(obs, self.reads), found.valid, found.z, found.next_z)
         last = lambda leaf: leaf[:, -graded:]  # noqa: E731
         before = {name: last(view[:, :-1]) for name, view in obs.items()}
         after = {name: last(view[:, 1:]) for name, view in obs.items()}
@@ -128,7 +128,7 @@ class OffPolicy(Algorithm):
         scaled = self.reward_scale * reward
         return found, Batch(samples, obs, before, after, action, scaled, 1.0 - terminated, mask, row)
 
-    def unfold(self, kernel: Kernel, batch: Batch, key: PRNGKeyArray | None) -> Unfolded:
+    def unfold(self, kernel: Kernel, batch: Batch, key: PRNGKeyArray | None) -> ReplayEvaluation:
         """All samples under the memory rule, the noise of refreshed states keyed by their rows."""
         if key is None:
             return jax.vmap(lambda sample: self.memory.unfold(kernel, sample, None))(batch.samples)

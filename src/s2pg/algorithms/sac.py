@@ -24,7 +24,7 @@ from s2pg.algorithms.base import Metrics, TrainState
 from s2pg.algorithms.offpolicy import Batch, OffPolicy, mean
 from s2pg.heads import Heads, squashed_action_head, squashed_state_head
 from s2pg.kernel import Kernel
-from s2pg.memory import Unfolded
+from s2pg.memory import ReplayEvaluation
 from s2pg.optimise import adam, follow, norm, step
 from s2pg.types import Decision, Spec, weighted
 
@@ -38,7 +38,7 @@ class Optimisers(NamedTuple):
 class Foreseen(NamedTuple):
     """What the actor's loss finds on its way and the rest of an update uses."""
 
-    unfolded: Unfolded
+    unfolded: ReplayEvaluation
     log_prob: Decision  # means over the batch
 
 
@@ -122,7 +122,7 @@ class SAC(OffPolicy):
         seen = Foreseen(unfolded, jax.tree.map(lambda x: mean(x, batch.mask), log_prob))
         return mean(cost - self.judged(values), batch.mask), jax.lax.stop_gradient(seen)
 
-    def target(self, state: TrainState, batch: Batch, unfolded: Unfolded, key: PRNGKeyArray) -> Array:
+    def target(self, state: TrainState, batch: Batch, unfolded: ReplayEvaluation, key: PRNGKeyArray) -> Array:
         """y [B, m]."""
         decision, log_prob = self.draw(unfolded.ahead, key)
         _, h = self.histories(state.target, batch)
@@ -131,7 +131,7 @@ class SAC(OffPolicy):
         weights = jax.tree.map(lambda count, log_alpha: count * jnp.exp(log_alpha), counted, state.temperature)
         return batch.reward + self.discount * batch.alive * (jnp.min(values, axis=0) - weighted(weights, log_prob))
 
-    def wanted(self, batch: Batch, unfolded: Unfolded) -> Decision:
+    def wanted(self, batch: Batch, unfolded: ReplayEvaluation) -> Decision:
         """The entropies H that temperatures are to bring about."""
         size = sum(leaf[0, 0].size for leaf in jax.tree.leaves(unfolded.z))
         action = self.entropy_per_action * batch.action.shape[-1]

@@ -50,7 +50,7 @@ class Batch(NamedTuple):
     std: Array  # of the advantages before they were scaled
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """A policy against the old one."""
 
     objective: Array  # L
@@ -122,7 +122,7 @@ class TRPO(OnPolicy):
         """The distributions that were decided from."""
         return self.memory.halves(now.now.action, now.now.state)
 
-    def measure(self, networks: Networks, batch: Batch) -> Measured:
+    def measure(self, networks: Networks, batch: Batch) -> Measurement:
         """L and D of a policy on all samples."""
         piece, old = batch.piece, batch.old
         now, mean = self.evaluated(networks.kernel, piece.transition, batch.valid), masked_mean(old.mask)
@@ -134,7 +134,7 @@ class TRPO(OnPolicy):
         entropy = jax.tree.map(mean, now.entropy)
         objective = surrogate + self.pathwise_weight * future + self.bonus(entropy)
         kl = mean(divergence(self.halves(old), self.halves(now)))
-        return Measured(objective, kl, {"policy_loss": -surrogate, "entropy": entropy.action, "drift": mean(now.drift)})
+        return Measurement(objective, kl, {"policy_loss": -surrogate, "entropy": entropy.action, "drift": mean(now.drift)})
 
     def fisher(self, kernel: Kernel, batch: Batch) -> Product:
         """v -> F v at the old parameters, F = J^T H J: J of the decisions' distributions, H the Hessian of D in these.
@@ -202,13 +202,13 @@ def natural_step(
 
 
 def line_search(
-    measure: Callable[[Any], Measured],
+    measure: Callable[[Any], Measurement],
     kernel: Any,
-    before: Measured,
+    before: Measurement,
     step: PyTree,
     radius: Array | float,
     attempts: int,
-) -> tuple[Any, Array, Measured]:
+) -> tuple[Any, Array, Measurement]:
     """The first of kernel + step, kernel + step / 2 ... that improves L within the radius; else the kernel itself.
 
     Returns it, its share of the step (0: none was good), and what was measured of it.

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from s2pg import bench
 from s2pg.io.sinks import write_json
-from s2pg.study import bench
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar
 from rich.console import Console
 from tyro.conf import arg
 
+from s2pg import demo
 from s2pg.cli.progress import watching
-from s2pg.study import demo
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from s2pg.analysis.statistics import iqm
 from s2pg.cli.train import pairs
 from s2pg.errors import UserError
 from s2pg.io import video
-from s2pg.study import assess
-from s2pg.study.experiment import Run
+from s2pg.runs import assess
+from s2pg.runs.experiment import Run
 
 SCHEMA = 1
 FIGURES = ("mean", "std", "min", "max")

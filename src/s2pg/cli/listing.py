@@ -15,10 +15,11 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from s2pg.algorithms import ALGORITHMS
+from s2pg.config import methods
+from s2pg.config import oldpresets as presets
 from s2pg.envs.tasks import TASKS, descriptions, prefix_of
 from s2pg.errors import unknown
 from s2pg.kernels import KERNELS
-from s2pg.study import methods, presets
 
 OTHERS = {
     "gym:": "Any Gymnasium environment with Box or Discrete actions, such as gym:Pendulum-v1.",

@@ -19,7 +19,7 @@ from s2pg.cli.plot import Plot
 from s2pg.cli.theory import Theory
 from s2pg.cli.train import Train
 from s2pg.configure import compilation_cache
-from s2pg.errors import Diverged, UserError
+from s2pg.errors import DivergenceError, UserError
 
 DESCRIPTION = """\
 Policies with memory at the price of policies without.
@@ -81,7 +81,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return _say(error, MISTAKE)
     except OSError as error:  # a file that cannot be written, a full disk: a traceback would tell nobody more
         return _say(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", MISTAKE)
-    except Diverged as error:
+    except DivergenceError as error:
         return _say(error, FAILED)
     except KeyboardInterrupt as stopped:
         return _say(stopped if stopped.args else "stopped", STOPPED)

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from s2pg.analysis import plot
+from s2pg.analysis import plots
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Plot:
     """draw against seconds too; leave out where runs shared a machine"""
 
     def __call__(self) -> int:
-        plot.curves(self.runs, self.out, self.value, seconds=self.seconds)
-        Console().print(plot.table(self.runs, self.value))
+        plots.curves(self.runs, self.out, self.value, seconds=self.seconds)
+        Console().print(plots.table(self.runs, self.value))
         print(f"plot: {self.out}")
         return 0

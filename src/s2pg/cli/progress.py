@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.text import Text
 
-from s2pg.training import Border
+from s2pg.runs.training import Border
 
 
 class Watch:

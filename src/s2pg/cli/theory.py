@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from s2pg.errors import unknown
+from s2pg.errors import UserError, unknown
+from s2pg.io import provenance
 from s2pg.io.sinks import write_json
-from s2pg.study import provenance
 from s2pg.theory import figures, studies
 
 SCHEMA = 1

@@ -12,10 +12,10 @@ from tyro.conf import Positional, arg
 
 from s2pg.cli.progress import Watch, watching
 from s2pg.envs.tasks import make
-from s2pg.errors import Diverged, UserError
+from s2pg.errors import DivergenceError, UserError
 from s2pg.io.checkpoint import Checkpoints
-from s2pg.study import experiment
-from s2pg.training import CHECKPOINTS
+from s2pg.runs import experiment
+from s2pg.runs.training import CHECKPOINTS
 
 PRESET = "(default: the preset's)"
 
@@ -111,8 +111,8 @@ class Train:
                     steps=self.steps, seeds=self.seeds, out=out, resume=self.resume, episodes=self.episodes,
                     borders=self.borders, report=watch.report, say=watch.say,
                 )  # fmt: skip
-            except Diverged as error:
-                raise Diverged(f"{error}; {_last_good(out)}") from error
+            except DivergenceError as error:
+                raise DivergenceError(f"{error}; {_last_good(out)}") from error
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(_stopped(watch)) from None
         where = shlex.quote(str(out))

@@ -18,7 +18,7 @@ from s2pg.types import CRITIC, POLICY, Box, Discrete, Obs, Spec
 
 
 @dataclasses.dataclass(eq=False)
-class Made:
+class Source:
     """What a task was made as. Compared by identity, as a static field needs a hash and few of these have one."""
 
     id: str  # with its prefix
@@ -38,7 +38,7 @@ class Adapter(Env):
 
     stagger: ClassVar[bool] = True
 
-    made: Made = eqx.field(static=True)
+    made: Source = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
     hide: tuple[int, ...] = eqx.field(static=True)
 

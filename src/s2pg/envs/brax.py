@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.envs.adapter import Adapter, Made, alike, attempt, firm, given, hidden, limit, package
+from s2pg.envs.adapter import Adapter, Source, alike, attempt, firm, given, hidden, limit, package
 from s2pg.envs.base import Env, EnvState
 from s2pg.errors import UserError, unknown
 from s2pg.types import Box, Obs, Timestep
@@ -108,5 +108,5 @@ def make(id: str, hide: Any = (), horizon: int | None = None, starts: int = STAR
         raise unknown("Brax environment", name, known)
     env = attempt(id, lambda: envs.get_environment(name, **options))
     own = given(hide=hide, horizon=horizon, starts=None if starts == STARTS else starts) | options
-    made = Made(id, own, env, unit_box(env.action_size))
+    made = Source(id, own, env, unit_box(env.action_size))
     return attempt(id, lambda: BraxTask(made=made, horizon=steps, hide=hide, starts=starts))

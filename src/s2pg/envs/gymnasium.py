@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from s2pg.envs.base import seconds
-from s2pg.envs.lanes import Action, Actions, Lanes, Moved
+from s2pg.envs.host import Action, Actions, Lanes, Outcome
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Spec
 
@@ -144,8 +144,8 @@ class GymLanes(Lanes):
         self._show(i, observation)
         return float(reward), bool(terminated), bool(truncated) and not terminated
 
-    def _move(self, lanes: Sequence[int], actions: np.ndarray) -> Moved:
-        return Moved(*zip(*map(self._step, lanes, actions), strict=True))
+    def _move(self, lanes: Sequence[int], actions: np.ndarray) -> Outcome:
+        return Outcome(*zip(*map(self._step, lanes, actions), strict=True))
 
     def render(self, lane: int = 0) -> np.ndarray:
         try:

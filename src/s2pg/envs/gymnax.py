@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from s2pg.envs.adapter import Adapter, Made, alike, attempt, firm, given, hidden, limit, package
+from s2pg.envs.adapter import Adapter, Source, alike, attempt, firm, given, hidden, limit, package
 from s2pg.errors import UserError, unknown
 from s2pg.types import Box, Discrete, Obs
 
@@ -65,5 +65,5 @@ def make(id: str, hide: Any = (), horizon: int | None = None, **options: Any) ->
     chosen = {k: v for k, v in options.items() if k in fields} | {"max_steps_in_episode": steps + behind}
     params = attempt(id, lambda: params.replace(**chosen))
     own = given(hide=hide, horizon=horizon) | options
-    made = Made(id, own, env, _action(env.action_space(params), id), params)
+    made = Source(id, own, env, _action(env.action_space(params), id), params)
     return attempt(id, lambda: GymnaxTask(made=made, horizon=steps, hide=hide))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from s2pg.envs.adapter import Made, attempt, given, hidden, limit, package
+from s2pg.envs.adapter import Source, attempt, given, hidden, limit, package
 from s2pg.envs.brax import STARTS, BraxTask, pool_size, unit_box
 from s2pg.errors import UserError, unknown
 
@@ -38,5 +38,5 @@ def make(id: str, hide: Any = (), horizon: int | None = None, starts: int = STAR
     env = attempt(id, lambda: registry.load(name, config_overrides=ours | config))
     starts = pool_size(id, starts)
     own = given(hide=hide, horizon=horizon, starts=None if starts == STARTS else starts) | config
-    made = Made(id, own, env, unit_box(env.action_size))
+    made = Source(id, own, env, unit_box(env.action_size))
     return attempt(id, lambda: PlaygroundTask(made=made, horizon=steps, hide=hide, starts=starts))

@@ -12,7 +12,7 @@ from typing import Any
 from s2pg.envs import brax, gymnasium, gymnax, playground
 from s2pg.envs.base import Env
 from s2pg.envs.gymnasium import GymTask
-from s2pg.envs.lanes import HostTask
+from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco.task import ROBOT_TASKS
 from s2pg.envs.pendulum import MaskedPendulum
 from s2pg.envs.pointmass import PointMassDoor, PointMassGoal

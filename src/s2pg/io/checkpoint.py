@@ -32,7 +32,7 @@ SCHEMA = 1
 META = "meta.json"
 
 
-class Damaged(UserError):
+class DamagedFileError(UserError):
     """The file is not as it was written."""
 
     def __init__(self, path: Path, reason: str):
@@ -170,7 +170,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except UserError:
         raise
     except Exception as error:  # whatever the parsers of zip, JSON and .npy make of foreign bytes
-        raise Damaged(path, " ".join(str(error).split()) or type(error).__name__) from error
+        raise DamagedFileError(path, " ".join(str(error).split()) or type(error).__name__) from error
 
 
 def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -210,7 +210,7 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     return jax.tree.unflatten(structure, leaves), header["meta"]
 
 
-class Found(NamedTuple):
+class StoredCheckpoint(NamedTuple):
     """A checkpoint as it was read."""
 
     tree: PyTree
@@ -252,7 +252,7 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
         return self.path(step)
 
-    def latest(self, like: PyTree, bulk_like: PyTree = None) -> Found | None:
+    def latest(self, like: PyTree, bulk_like: PyTree = None) -> StoredCheckpoint | None:
         """The newest checkpoint, None where there is none. A damaged one is named, never skipped in silence."""
         steps = self.steps()
         if not steps:
@@ -260,8 +260,8 @@ class Checkpoints:
         paired = bulk_like is not None
         try:
             tree, meta = load(self.path(steps[-1]), like)
-            return Found(tree, meta, self._load_bulk(steps[-1], bulk_like, meta) if paired else None)
-        except Damaged as error:
+            return StoredCheckpoint(tree, meta, self._load_bulk(steps[-1], bulk_like, meta) if paired else None)
+        except DamagedFileError as error:
             raise UserError(f"{error}; {self._way_out(steps, paired)}") from error
 
     def _load_bulk(self, step: int, like: PyTree, meta: dict[str, Any]) -> PyTree:

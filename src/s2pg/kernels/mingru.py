@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from s2pg.heads import Heads
-from s2pg.kernels.recurrent import Embedded, RecurrentKernel
+from s2pg.kernels.recurrent import Embedding, RecurrentKernel
 from s2pg.networks import Cell, Linear, spread
 
 
@@ -56,7 +56,7 @@ class MinGRUKernel(RecurrentKernel):
     ):
         super().__init__(inputs, heads, key, MinGRU, size=size, width=width, encoder_width=encoder_width)
 
-    def unroll(self, x: Embedded, stored: Array, restart: Array) -> tuple[Array, Array]:
+    def unroll(self, x: Embedding, stored: Array, restart: Array) -> tuple[Array, Array]:
         keep, add = x.gates
         begins = (restart | (jnp.arange(restart.shape[0]) == 0))[:, None]
         # A step that begins from the stored state forgets whatever came before it.

@@ -14,7 +14,7 @@ from s2pg.kernel import Kernel, Step
 from s2pg.networks import Cell, Linear
 
 
-class Embedded(NamedTuple):
+class Embedding(NamedTuple):
     gates: PyTree
     skip: Array
 
@@ -52,12 +52,12 @@ class RecurrentKernel(Kernel):
     def initial(self) -> Float[Array, " size"]:
         return jnp.zeros(self.cell.size)
 
-    def embed(self, obs: Array) -> Embedded:
-        return Embedded(self.cell.project(jax.nn.relu(self.encoder(obs))), jax.nn.relu(self.skip(obs)))
+    def embed(self, obs: Array) -> Embedding:
+        return Embedding(self.cell.project(jax.nn.relu(self.encoder(obs))), jax.nn.relu(self.skip(obs)))
 
-    def advance(self, x: Embedded, z: Array) -> Array:
+    def advance(self, x: Embedding, z: Array) -> Array:
         return self.cell.advance(x.gates, z)
 
-    def emit(self, x: Embedded, eta: Array) -> Step:
+    def emit(self, x: Embedding, eta: Array) -> Step:
         hidden = jax.nn.relu(self.body(jnp.concatenate([x.skip, eta])))
         return Step(self.action_head(hidden), self.state_head(eta, hidden))

@@ -27,7 +27,7 @@ from s2pg.loops.base import (
     stream,
     warmup_pieces,
 )
-from s2pg.rollout import Carry, Ended, initial_state, outcome, transition
+from s2pg.rollout import Carry, EpisodeEnds, initial_state, outcome, transition
 from s2pg.types import Timestep, Transition
 
 
@@ -137,7 +137,7 @@ class HostLoop:
 
     def _step(
         self, act: Any, acting: TrainState, carry: Carry, key: Key[Array, " seeds"], steps: int
-    ) -> tuple[Carry, list[Transition], list[Timestep], list[Ended]]:
+    ) -> tuple[Carry, list[Transition], list[Timestep], list[EpisodeEnds]]:
         """So many steps of all lanes: where they stand then, decisions, what came of them, and what episodes ended."""
         acting, timestep, z, score = self._placed(acting), carry.timestep, carry.z, carry.score
         rows, afters, ended = [], [], []
@@ -145,7 +145,7 @@ class HostLoop:
             row = act(acting, timestep, z, key, t)._replace(obs=timestep.obs, next_obs=timestep.obs)
             timestep, z = self.lanes.step(np.asarray(row.decision.action)), row.next_z
             score = score + timestep.reward
-            ended.append(Ended(np.where(timestep.first, score, np.nan), timestep.diverged))
+            ended.append(EpisodeEnds(np.where(timestep.first, score, np.nan), timestep.diverged))
             score = np.where(timestep.first, np.float32(0.0), score)
             rows.append(row if self._near is None else jax.device_get(row))  # free to go where the learning is
             afters.append(timestep)
@@ -218,7 +218,7 @@ def _beside_the_accelerator() -> Any:
         return None
 
 
-def _seen(ended: list[Ended]) -> dict[str, np.ndarray]:
+def _seen(ended: list[EpisodeEnds]) -> dict[str, np.ndarray]:
     """`rollout.episodes_seen` for each seed, of steps [S, N]: NaN for a seed where no episode ended."""
     scores = np.stack([step.score for step in ended])
     count = np.isfinite(scores).sum(axis=(0, 2))

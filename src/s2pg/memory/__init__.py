@@ -2,19 +2,19 @@
 
 | rule       | z' is                       | decision | one sample          | gradient through z        |
 |------------|-----------------------------|----------|---------------------|---------------------------|
-| `Sampled`  | drawn from N(eta, Upsilon)  | (a, z')  | one transition      | none: the draw shields it |
-| `Unrolled` | eta(o, z), recomputed       | a        | a segment of n      | through n steps           |
-| `Carried`  | a parameter-free map, or () | a        | one transition      | nothing to flow           |
+| `DrawRule`  | drawn from N(eta, Upsilon)  | (a, z')  | one transition      | none: the draw shields it |
+| `UnrollRule` | eta(o, z), recomputed       | a        | a segment of n      | through n steps           |
+| `CarryRule`  | a parameter-free map, or () | a        | one transition      | nothing to flow           |
 
 Algorithms are written over decisions and never ask which of the three they run under.
 """
 
-from s2pg.memory.base import Evaluation, Memory, Replayed, Sample, Segments, Unfolded, restarts
-from s2pg.memory.carried import Carried
-from s2pg.memory.sampled import Draw, Sampled
-from s2pg.memory.unrolled import Unrolled
+from s2pg.memory.base import Evaluation, Memory, ReplayEvaluation, ReplaySample, Sample, Segments, restarts
+from s2pg.memory.carry import CarryRule
+from s2pg.memory.draw import Draw, DrawRule
+from s2pg.memory.unroll import UnrollRule
 
 __all__ = [
-    "Carried", "Draw", "Evaluation", "Memory", "Replayed", "Sample", "Sampled", "Segments", "Unfolded", "Unrolled",
+    "CarryRule", "Draw", "Evaluation", "Memory", "ReplaySample", "Sample", "DrawRule", "Segments", "ReplayEvaluation", "UnrollRule",
     "restarts",
 ]  # fmt: skip

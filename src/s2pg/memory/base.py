@@ -47,7 +47,7 @@ class Segments(NamedTuple):
     valid: np.ndarray
 
 
-class Replayed(NamedTuple):
+class ReplaySample(NamedTuple):
     """One training sample out of a replay buffer: n rows of one episode, padded in front where it began later."""
 
     obs: Array  # [n + 1, ...], what the kernel reads, up to the observation after the last row
@@ -56,7 +56,7 @@ class Replayed(NamedTuple):
     next_z: State  # stored, after the last row
 
 
-class Unfolded(NamedTuple):
+class ReplayEvaluation(NamedTuple):
     """A replayed sample under the present parameters: the steps that enter the loss, with a leading axis of them."""
 
     now: Step  # at (o, z)
@@ -110,7 +110,7 @@ class Memory(eqx.Module):
         """What a replay buffer keeps of z'; () where it is rebuilt from the observations instead."""
 
     @abstractmethod
-    def unfold(self, kernel: Kernel, sample: Replayed, key: PRNGKeyArray | None) -> Unfolded:
+    def unfold(self, kernel: Kernel, sample: ReplaySample, key: PRNGKeyArray | None) -> ReplayEvaluation:
         """A replayed sample under the present parameters; with a key, stored states may be refreshed."""
 
     def segments(self, steps: int, lanes: int) -> Segments:

@@ -29,7 +29,7 @@ from s2pg.distributions import Normal
 from s2pg.errors import UserError
 from s2pg.heads import Heads
 from s2pg.kernel import Kernel, Step
-from s2pg.memory import Memory, Sampled, Unrolled
+from s2pg.memory import DrawRule, Memory, UnrollRule
 from s2pg.returns import discounted, first_episode
 from s2pg.rollout import collect, start
 from s2pg.theory.constants import Norms, norms
@@ -75,7 +75,7 @@ class Estimator(NamedTuple):
         return cls(kind == "pathwise", True, int(cut or 0))
 
     def memory(self, steps: int) -> Memory:
-        return Sampled() if self.noisy else Unrolled(self.cut or steps)
+        return DrawRule() if self.noisy else UnrollRule(self.cut or steps)
 
     def log_probs(self, kernel: Kernel, lane: Transition, reads: tuple[str, ...]) -> Float[Array, " T"]:
         """log pi(u_t | x_t) of one lane [T], each as the differentiable function that this estimator takes it for."""
@@ -181,7 +181,7 @@ def trajectories_of(
     env: Any, kernel: Kernel, keys: Key[Array, " seeds"], *, noisy: bool, reads: tuple[str, ...], lanes: int, steps: int
 ) -> Transition:
     """Fresh trajectories [seeds, T, N], every lane from the start of an episode, z' drawn or not."""
-    actor = Actor(kernel, {}, Sampled() if noisy else Unrolled(steps), reads)
+    actor = Actor(kernel, {}, DrawRule() if noisy else UnrollRule(steps), reads)
 
     def one(key: PRNGKeyArray) -> Transition:
         start_key, collect_key = jax.random.split(key)

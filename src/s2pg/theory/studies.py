@@ -71,7 +71,7 @@ def _measure(settings: Settings, label: str, env: Chase, kernel: ToyKernel, numb
 
 
 def bounded(label: str, kernel: ToyKernel, moments: Moments, lengths: tuple[int, ...], discount: float) -> dict:
-    """Measured variance, bound and prefactor for each length, as lists; `shares` are measured over bound."""
+    """Measurement variance, bound and prefactor for each length, as lists; `shares` are measured over bound."""
     noise = constants.precisions(kernel, jnp.zeros(1), kernel.initial())
     found = [constants.visited(moments.norms, steps, noise, discount) for steps in lengths]
     bound = bounds.s2pg_bound if label == "s2pg" else bounds.bptt_bound
@@ -117,7 +117,7 @@ def _exponent(settings: Settings, kernel: ToyKernel, steps: int) -> float:
 
 
 def variance(settings: Settings, report: Report = lambda *_: None) -> dict[str, Any]:
-    """Measured variances and bounds of BPTT and S2PG: `cases` against length, `noise` against the noise of z."""
+    """Measurement variances and bounds of BPTT and S2PG: `cases` against length, `noise` against the noise of z."""
     total = 2 * len(CASES) + 2 * len(NOISES)
     lengths = settings.lengths
     stds = {"action_std": settings.action_std, "state_std": settings.state_std}

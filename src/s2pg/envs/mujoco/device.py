@@ -16,10 +16,10 @@ from jaxtyping import Array, PRNGKeyArray
 
 from s2pg.envs.base import Env, EnvState
 from s2pg.envs.mujoco import models
-from s2pg.envs.mujoco.camera import Camera
+from s2pg.envs.mujoco.cameras import Camera
 from s2pg.envs.mujoco.contacts import as_in_c
 from s2pg.envs.mujoco.robots import LARGEST, ROBOTS, Physics
-from s2pg.envs.mujoco.sight import Sight
+from s2pg.envs.mujoco.views import RobotViews
 from s2pg.errors import UserError
 from s2pg.types import PREVIOUS_ACTION, Box, Obs, Spec
 
@@ -69,7 +69,7 @@ class MjxRobot(Env):
     noise: float = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
     _given: tuple = eqx.field(static=True)
-    sight: Sight = eqx.field(static=True)
+    sight: RobotViews = eqx.field(static=True)
     seconds: float = eqx.field(static=True)
     motors: Box
     model: Any
@@ -111,7 +111,7 @@ class MjxRobot(Env):
         except NotImplementedError as error:
             raise UserError(f"MJX cannot run {id} ({error}): take backend=gymnasium") from error
         self.pool, self.heavier = _pool(model, masses, spread, variants)
-        self.sight = Sight(id, robot, model, hide, masses)
+        self.sight = RobotViews(id, robot, model, hide, masses)
         low, high = model.actuator_ctrlrange.T.astype(np.float32)
         self.motors = Box(tuple(map(float, low)), tuple(map(float, high)), (model.nu,))
         self.seconds = float(model.opt.timestep) * robot.frame_skip
@@ -237,7 +237,7 @@ def _pool(model: Any, masses: float, spread: str, variants: int) -> tuple[dict[s
     """The parts of so many models that differ with their masses, and by how much each link is heavier."""
     if not masses:
         return {}, jnp.zeros((0, 0))
-    random, weighed = np.random.default_rng(0), models.Weighed(model)
+    random, weighed = np.random.default_rng(0), models.MassScaler(model)
     heavier = np.stack([models.draw(model.nbody - 1, masses, spread, random) for _ in range(variants)])
     parts: dict[str, list[np.ndarray]] = {name: [] for name in WEIGHED}
     for each in heavier:

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from s2pg.envs.mujoco.camera import Camera
+from s2pg.envs.mujoco.cameras import Camera
 from s2pg.envs.mujoco.host import HostRobot
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from s2pg.envs.lanes import Actions, Lanes, Moved
+from s2pg.envs.host import Actions, Lanes, Outcome
 from s2pg.envs.mujoco import models
-from s2pg.envs.mujoco.camera import Camera
+from s2pg.envs.mujoco.cameras import Camera
 from s2pg.envs.mujoco.robots import LARGEST, ROBOTS, Physics, Robot
-from s2pg.envs.mujoco.sight import Sight, blank
+from s2pg.envs.mujoco.views import RobotViews, blank
 from s2pg.types import POLICY, PREVIOUS_ACTION, Spec
 
 # Handing work to a thread costs some 30 us: below this many joint-substeps it is not worth one.
@@ -25,12 +25,12 @@ PER_THREAD = 400
 class Simulations:
     """N copies of a robot, each with a model of its own where masses differ."""
 
-    def __init__(self, robot: Robot, model: Any, sight: Sight, count: int, masses: float, spread: str, noise: float):
+    def __init__(self, robot: Robot, model: Any, sight: RobotViews, count: int, masses: float, spread: str, noise: float):
         self.robot, self.sight = robot, sight
         self.seconds = model.opt.timestep * robot.frame_skip
         self._mujoco = models.mujoco()
         self._masses, self._spread, self._noise = masses, spread, noise
-        self._weighed = [models.Weighed(model) for _ in range(count)] if masses else []
+        self._weighed = [models.MassScaler(model) for _ in range(count)] if masses else []
         self.models = [each.model for each in self._weighed] or [model] * count
         self.data = [self._mujoco.MjData(each) for each in self.models]
         bad = [getattr(self._mujoco.mjtWarning, f"mjWARN_BADQ{what}").value for what in ("POS", "VEL", "ACC")]
@@ -131,7 +131,7 @@ class Simulations:
         for other in others:
             other.result()
 
-    def move(self, lanes: Sequence[int], controls: np.ndarray) -> Moved:
+    def move(self, lanes: Sequence[int], controls: np.ndarray) -> Outcome:
         """One step; `controls` are in the motors' units. A simulation that breaks down stays where it was."""
         index = np.asarray(lanes)
         before = self._physics.place[index].copy()
@@ -143,7 +143,7 @@ class Simulations:
             fast = np.maximum(np.abs(physics.qpos).max(-1), np.abs(physics.qvel).max(-1))
             diverged = self._broken[index] | ~(fast < LARGEST) | ~np.isfinite(reward)  # True for NaN as well
         self._look(index[~diverged])
-        return Moved(np.where(diverged, 0.0, reward), terminated | diverged, np.zeros_like(diverged), diverged)
+        return Outcome(np.where(diverged, 0.0, reward), terminated | diverged, np.zeros_like(diverged), diverged)
 
     def close(self) -> None:
         if self._pool:
@@ -184,7 +184,7 @@ class HostRobot:
         self.options = {name: value for name, value in given.items() if value != usual[name].default}
         self.options["backend"] = "gymnasium"
         self.model = models.load(self._robot)
-        self.sight = Sight(id, self._robot, self.model, hide, masses)
+        self.sight = RobotViews(id, self._robot, self.model, hide, masses)
         low, high = self.model.actuator_ctrlrange.T.astype(np.float32)
         self.actions = Actions(spaces.Box(low, high), id)
         sizes = self.sight.sizes | {PREVIOUS_ACTION: self.model.nu}
@@ -227,7 +227,7 @@ class RobotLanes(Lanes):
     def _open(self, i: int, seed: int) -> None:
         self.simulations.begin(i, np.random.default_rng(seed))
 
-    def _move(self, lanes: Sequence[int], actions: np.ndarray) -> Moved:
+    def _move(self, lanes: Sequence[int], actions: np.ndarray) -> Outcome:
         moved = self.simulations.move(lanes, self._actions.execute_all(actions))
         late = [len(self._taken[i]) + 1 >= self.horizon for i in lanes]
         return moved._replace(truncated=late & ~moved.terminated) if any(late) else moved

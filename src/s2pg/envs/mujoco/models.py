@@ -82,7 +82,7 @@ def draw(links: int, masses: float, spread: str, random: np.random.Generator) ->
     return random.uniform(-masses, masses, links)
 
 
-class Weighed:
+class MassScaler:
     """A model whose links can be weighed anew, over and over, without rounding piling up."""
 
     def __init__(self, model: Any):

@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 
 from s2pg.algorithms.base import Algorithm
 from s2pg.envs.base import Env
-from s2pg.errors import Diverged, UserError
+from s2pg.errors import DivergenceError, UserError
 from s2pg.io import checkpoint
 from s2pg.io.atomic import sweep
 from s2pg.io.checkpoint import Checkpoints
@@ -40,7 +40,7 @@ class Border(NamedTuple):
     compiled: bool = True
 
 
-class Interrupted(KeyboardInterrupt):
+class Interruption(KeyboardInterrupt):
     """Ctrl-C: the run has been checkpointed and can be resumed."""
 
 
@@ -180,7 +180,7 @@ def train(
             _save_policies(out, loop, seeds)
             report(Border(at(number + 1), at(chunks), rows))
             if stop.asked:
-                raise Interrupted
+                raise Interruption
     return out
 
 
@@ -205,7 +205,7 @@ def _check_finite(measured: dict[str, np.ndarray], seeds: Sequence[int], before:
         update = int(np.argmax(where.any(axis=(0, 1))))
         names = list(bad)
         quantity, seed = (int(i[0]) for i in np.nonzero(where[:, :, update]))
-        raise Diverged(f"{names[quantity]} is not finite at update {before + update + 1} in seed {seeds[seed]}")
+        raise DivergenceError(f"{names[quantity]} is not finite at update {before + update + 1} in seed {seeds[seed]}")
 
 
 def _rows(measured: dict[str, np.ndarray], seeds: Sequence[int], step: int, speed: Row) -> list[Row]:

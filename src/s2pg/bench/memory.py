@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 
+from s2pg.bench.base import Settings, Workload
+from s2pg.config import methods
 from s2pg.envs.base import Env
 from s2pg.envs.tasks import make
 from s2pg.errors import UserError
 from s2pg.rollout import collect, start
-from s2pg.study import methods
-from s2pg.study.benches.base import Settings, Timed
 from s2pg.types import CRITIC
 
 LABELS = (
@@ -24,10 +24,10 @@ LABELS = (
 )  # fmt: skip
 
 
-def memory(settings: Settings) -> dict[str, Timed]:
+def memory(settings: Settings) -> dict[str, Workload]:
     env, width = make("pointmass-goal"), settings.width or 64
     sizes = {"lanes": settings.lanes, "steps": settings.steps, "width": width, "size": width}
-    made: dict[str, Timed] = {}
+    made: dict[str, Workload] = {}
     for case in settings.labels or LABELS:
         name, _, kernel = case.partition(" ")
         label = methods.parse(name)
@@ -35,7 +35,7 @@ def memory(settings: Settings) -> dict[str, Timed]:
     return made
 
 
-def _update(env: Any, label: methods.Label, kernel: str, given: dict[str, Any]) -> Timed:
+def _update(env: Any, label: methods.Label, kernel: str, given: dict[str, Any]) -> Workload:
     assert isinstance(env, Env)
     hyper = methods.hyper_defaults("ppo", kernel) | given
     if label.kind == "bptt" and label.length > hyper["steps"]:
@@ -52,4 +52,4 @@ def _update(env: Any, label: methods.Label, kernel: str, given: dict[str, Any]) 
     # Once for all rounds: what is timed is learning, not collecting.
     state, batch = jax.block_until_ready(jax.jit(prepare)())
     update = jax.jit(algorithm.update)
-    return Timed(lambda: update(state, batch, keys[3]))
+    return Workload(lambda: update(state, batch, keys[3]))

@@ -26,20 +26,20 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Array
 
+from s2pg.bench.base import Settings, Workload
 from s2pg.envs.base import Env
-from s2pg.envs.lanes import HostTask
+from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco.models import mujoco
 from s2pg.envs.mujoco.task import NAMES
 from s2pg.envs.tasks import make
 from s2pg.errors import unknown
 from s2pg.loops import DeviceLoop
-from s2pg.study.benches.base import Settings, Timed
-from s2pg.study.experiment import resolve
+from s2pg.runs.experiment import resolve
 
 SYNC, ASYNC, HOST, DEVICE, TRAINING = "sync", "async", "gymnasium", "mjx", "mjx, ppo s2pg"
 
 
-def envs(settings: Settings) -> dict[str, Timed]:
+def envs(settings: Settings) -> dict[str, Workload]:
     # On a CPU MJX compiles for minutes, only to be slower than MuJoCo itself: there it has to be asked for.
     chosen = settings.labels or (tuple(ON_HOST) if jax.default_backend() == "cpu" else LABELS)
     tasks = settings.tasks or tuple(NAMES)
@@ -64,7 +64,7 @@ def envs(settings: Settings) -> dict[str, Timed]:
 
     cases = {f"{task} {label}": (task, label) for task in tasks for label in chosen}
     compiled = _compiled({name: case for name, case in cases.items() if parts(case[1])[0] in ON_DEVICE}, settings)
-    made: dict[str, Timed] = {}
+    made: dict[str, Workload] = {}
     for name, (task, label) in cases.items():
         timed = compiled[name] if name in compiled else ON_HOST[label](task, settings)
         made[name] = timed._replace(facts=facts(task, label))
@@ -78,16 +78,16 @@ def parts(label: str) -> tuple[str, dict[str, str]]:
     return ", ".join(word for word in words if "=" not in word), options
 
 
-def _compiled(cases: dict[str, tuple[str, str]], settings: Settings) -> dict[str, Timed]:
+def _compiled(cases: dict[str, tuple[str, str]], settings: Settings) -> dict[str, Workload]:
     """Everything that is compiled for the device, side by side: each takes minutes, and XLA holds no lock."""
-    # Made one after the other: reading a model silences MuJoCo for the whole process.
+    # Source one after the other: reading a model silences MuJoCo for the whole process.
     robots: dict[tuple[str, str], Any] = {}
     for task, label in cases.values():
         options = parts(label)[1]
         if (task, str(options)) not in robots:
             robots[task, str(options)] = make(task, backend="mjx", **options)
 
-    def warm(case: tuple[str, str]) -> Timed:
+    def warm(case: tuple[str, str]) -> Workload:
         task, label = case
         way, options = parts(label)
         timed = ON_DEVICE[way](robots[task, str(options)], settings)
@@ -99,7 +99,7 @@ def _compiled(cases: dict[str, tuple[str, str]], settings: Settings) -> dict[str
         return dict(zip(cases, pool.map(warm, cases.values()), strict=True))
 
 
-def _vector(task: str, settings: Settings, build: Callable[..., VectorEnv]) -> Timed:
+def _vector(task: str, settings: Settings, build: Callable[..., VectorEnv]) -> Workload:
     file, id = str(Path(__file__).with_name("plain.py")), NAMES[task]
     makers = [lambda: runpy.run_path(file)["make"](id)] * settings.host_lanes  # a lambda travels as it is
     # As ours do: a step that ends an episode begins the next one.
@@ -115,19 +115,19 @@ def _vector(task: str, settings: Settings, build: Callable[..., VectorEnv]) -> T
         for action in actions.astype(np.float32):
             stepped.step(action)
 
-    return Timed(work, close=stepped.close)
+    return Workload(work, close=stepped.close)
 
 
-def _sync(task: str, settings: Settings) -> Timed:
+def _sync(task: str, settings: Settings) -> Workload:
     return _vector(task, settings, SyncVectorEnv)
 
 
-def _async(task: str, settings: Settings) -> Timed:
+def _async(task: str, settings: Settings) -> Workload:
     # Beside JAX's threads a forked process may wait for a lock for ever; this forks from a process without any.
     return _vector(task, settings, functools.partial(AsyncVectorEnv, context="forkserver"))
 
 
-def _host(task: str, settings: Settings) -> Timed:
+def _host(task: str, settings: Settings) -> Workload:
     robot = make(task, backend="gymnasium")
     assert isinstance(robot, HostTask)
     lanes = robot.lanes([0], settings.host_lanes)
@@ -139,10 +139,10 @@ def _host(task: str, settings: Settings) -> Timed:
         for action in actions:
             lanes.step(action)
 
-    return Timed(work, close=lanes.close)
+    return Workload(work, close=lanes.close)
 
 
-def _device(env: Any, settings: Settings) -> Timed:
+def _device(env: Any, settings: Settings) -> Workload:
     assert isinstance(env, Env)
     lanes, size = settings.device_lanes, env.spec.action.size
 
@@ -160,7 +160,7 @@ def _device(env: Any, settings: Settings) -> Timed:
     return _carried(run, reset(jax.random.key(0)), jax.random.key(1))
 
 
-def _carried(run: Callable[..., Any], state: Any, *given: Any) -> Timed:
+def _carried(run: Callable[..., Any], state: Any, *given: Any) -> Workload:
     """Work that goes on where it stopped the last time."""
     kept = [state]
 
@@ -168,10 +168,10 @@ def _carried(run: Callable[..., Any], state: Any, *given: Any) -> Timed:
         kept[0], told = run(kept[0], *given)
         return told
 
-    return Timed(work)
+    return Workload(work)
 
 
-def _training(env: Any, settings: Settings) -> Timed:
+def _training(env: Any, settings: Settings) -> Workload:
     sizes = {"lanes": settings.device_lanes, "steps": settings.device_steps}
     _, algorithm = resolve("ppo", env, memory="s2pg", hyper=sizes)
     loop = DeviceLoop(algorithm, env, (0,), chunk=1, episodes=1)
@@ -179,6 +179,6 @@ def _training(env: Any, settings: Settings) -> Timed:
 
 
 # Of a task by name, and of one that is made already.
-ON_HOST: dict[str, Callable[[str, Settings], Timed]] = {SYNC: _sync, ASYNC: _async, HOST: _host}
-ON_DEVICE: dict[str, Callable[[Any, Settings], Timed]] = {DEVICE: _device, TRAINING: _training}
+ON_HOST: dict[str, Callable[[str, Settings], Workload]] = {SYNC: _sync, ASYNC: _async, HOST: _host}
+ON_DEVICE: dict[str, Callable[[Any, Settings], Workload]] = {DEVICE: _device, TRAINING: _training}
 LABELS = (*ON_HOST, *ON_DEVICE)

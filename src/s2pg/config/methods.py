@@ -17,7 +17,7 @@ from s2pg.critics import PlainCritic, RecurrentCritic
 from s2pg.errors import UserError, unknown
 from s2pg.kernel import Kernel
 from s2pg.kernels import GIVEN, KERNELS
-from s2pg.memory import Carried, Memory, Sampled, Unrolled
+from s2pg.memory import CarryRule, DrawRule, Memory, UnrollRule
 from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Box, Spec
 
 LABELS = {
@@ -62,12 +62,12 @@ class Label:
     def rule(self, hyper: dict[str, Any]) -> Memory:
         if self.kind == "bptt":
             kept = {"burn_in": hyper["burn_in"], "zero_head": hyper["zero_head"], "refresh": hyper["refresh_heads"]}
-            return Unrolled(self.length, self.last, **kept)
+            return UnrollRule(self.length, self.last, **kept)
         if self.recurrent:
             kept = {name: hyper[name] for name in ("refresh", "refresh_noise", "refresh_first")}
             estimator = "pathwise" if self.kind == "s2pg-pathwise" else "score"
-            return Sampled(estimator, hyper["state_log_std"], **kept)
-        return Carried(self.length - 1)
+            return DrawRule(estimator, hyper["state_log_std"], **kept)
+        return CarryRule(self.length - 1)
 
 
 def parse(label: str) -> Label:

@@ -13,14 +13,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from s2pg.analysis import plot
+from s2pg.analysis import plots
 from s2pg.envs.tasks import make
 from s2pg.errors import UserError
 from s2pg.io import video
 from s2pg.io.sinks import write_json
-from s2pg.study import assess
-from s2pg.study.experiment import Run, train
-from s2pg.training import CONFIG, Border
+from s2pg.runs import assess
+from s2pg.runs.experiment import Run, train
+from s2pg.runs.training import CONFIG, Border
 from s2pg.types import CRITIC
 
 SETTINGS: dict[str, Any] = {
@@ -73,8 +73,8 @@ def run(out: Path, watch: Callable[[str], AbstractContextManager[Watch]], quick:
             )  # fmt: skip
         runs.append(done.path)
     oracle = assess.scripted_return(env, chosen["episodes"])
-    plot.curves(runs, out / FIGURE, floors={"scripted oracle": oracle})
-    table = plot.table(runs)
+    plots.curves(runs, out / FIGURE, floors={"scripted oracle": oracle})
+    table = plots.table(runs)
     with (out / TABLE).open("w") as file:
         Console(file=file, width=100).print(table)
     video.write(_films(Run(out / "runs" / FILMED)), out / MOVIE, fps=6)

@@ -51,7 +51,7 @@ def nothing() -> None:
     """For what holds nothing open."""
 
 
-class Timed(NamedTuple):
+class Workload(NamedTuple):
     """Work to be timed, and what else a row should tell.
 
     Some facts are asked for: `pieces` of equal work that the time is divided by, and what one `piece` is called if its

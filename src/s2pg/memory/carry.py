@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from s2pg.kernel import Kernel
-from s2pg.memory.base import Evaluation, Memory, Replayed, Sample, Unfolded, judge, walk
+from s2pg.memory.base import Evaluation, Memory, ReplayEvaluation, ReplaySample, Sample, judge, walk
 from s2pg.types import Decision, State
 
 
-class Carried(Memory):
+class CarryRule(Memory):
     """z' is no part of the decision. Out of a replay buffer it is rebuilt from the `history` observations before."""
 
     history: int = eqx.field(static=True, default=0)
@@ -34,7 +34,7 @@ class Carried(Memory):
     def stored(self, z: State) -> State:
         return ()
 
-    def unfold(self, kernel: Kernel, sample: Replayed, key: PRNGKeyArray | None) -> Unfolded:
+    def unfold(self, kernel: Kernel, sample: ReplaySample, key: PRNGKeyArray | None) -> ReplayEvaluation:
         z = kernel.initial()
         if self.history:
             z, _, _ = walk(kernel, jax.vmap(kernel.embed)(sample.obs[: self.history]), sample.valid[:-1], z)
@@ -42,4 +42,4 @@ class Carried(Memory):
         now = kernel(obs, z)
         ahead = kernel(next_obs, now.state)
         now, ahead, z, next_z = jax.tree.map(lambda leaf: leaf[None], (now, ahead, z, now.state))
-        return Unfolded(now, ahead, z, next_z, ())
+        return ReplayEvaluation(now, ahead, z, next_z, ())

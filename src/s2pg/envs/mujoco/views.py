@@ -13,7 +13,7 @@ from s2pg.types import CRITIC, POLICY
 NOTHING = "none"
 
 
-class Sight:
+class RobotViews:
     """The views of a robot: `policy` without what is hidden, `critic` with everything and the masses.
 
     `hide` names groups of the observation or its entries, one or several: "velocities", "positions,3,4", (0, 1).

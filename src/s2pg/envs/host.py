@@ -65,7 +65,7 @@ class Actions:
         return own.reshape(self._gym.shape).astype(self._gym.dtype)
 
 
-class Moved(NamedTuple):
+class Outcome(NamedTuple):
     """What came of one step in some lanes."""
 
     reward: Any
@@ -95,7 +95,7 @@ class Lanes(ABC):
         """Begins an episode in lane i, and puts its views into row i of `_obs`."""
 
     @abstractmethod
-    def _move(self, lanes: Sequence[int], actions: np.ndarray) -> Moved:
+    def _move(self, lanes: Sequence[int], actions: np.ndarray) -> Outcome:
         """One step of these lanes, and their views into `_obs`; actions are in policy units."""
 
     @abstractmethod
@@ -112,7 +112,7 @@ class Lanes(ABC):
         self._taken[i] = []
         self._obs[PREVIOUS_ACTION][i] = 0.0
 
-    def _act(self, lanes: Sequence[int], actions: np.ndarray) -> Moved:
+    def _act(self, lanes: Sequence[int], actions: np.ndarray) -> Outcome:
         moved = self._move(lanes, actions)
         for i, action in zip(lanes, actions, strict=True):
             self._taken[i].append(action)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from s2pg.config.methods import Label, algorithm_class, hyper_defaults
 from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.errors import UserError
-from s2pg.study.methods import Label, algorithm_class, hyper_defaults
 from s2pg.types import CRITIC, POLICY, Spec
 
 # These are no hyper-parameters: how long to train, whether the critic sees the full state, and whether the learning

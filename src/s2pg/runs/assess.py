@@ -14,7 +14,7 @@ from jaxtyping import Array, PRNGKeyArray
 from s2pg import evaluate
 from s2pg.actor import Actor
 from s2pg.envs.base import Env
-from s2pg.envs.lanes import HostTask, Lanes
+from s2pg.envs.host import HostTask, Lanes
 from s2pg.errors import UserError
 from s2pg.io.video import with_state
 from s2pg.loops import stream

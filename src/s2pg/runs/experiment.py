@@ -11,19 +11,20 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from s2pg import training
 from s2pg.actor import Actor
 from s2pg.algorithms import Algorithm
+from s2pg.config import methods
+from s2pg.config import oldpresets as presets
 from s2pg.envs.base import Env
-from s2pg.envs.lanes import HostTask
+from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco.task import MJX_ONLY
 from s2pg.envs.tasks import describe, make, prefix_of
 from s2pg.errors import UserError
-from s2pg.io import checkpoint
+from s2pg.io import checkpoint, provenance
 from s2pg.io.atomic import SUFFIX
 from s2pg.io.sinks import Row, read_metrics, write_json
-from s2pg.session import Session
-from s2pg.study import methods, presets, provenance
+from s2pg.runs import training
+from s2pg.runs.session import Session
 from s2pg.types import Box, Discrete, Spec
 
 SCHEMA = 1

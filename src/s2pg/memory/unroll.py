@@ -9,11 +9,23 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from s2pg.kernel import Kernel
-from s2pg.memory.base import Evaluation, Memory, Replayed, Sample, Segments, Unfolded, judge, mix, restarts, table, walk
+from s2pg.memory.base import (
+    Evaluation,
+    Memory,
+    ReplayEvaluation,
+    ReplaySample,
+    Sample,
+    Segments,
+    judge,
+    mix,
+    restarts,
+    table,
+    walk,
+)
 from s2pg.types import Decision, State
 
 
-class Unrolled(Memory):
+class UnrollRule(Memory):
     """z' = eta(o, z) is recomputed along a segment of n steps from the state at its head.
 
     `last` takes the loss on the last step of each sample alone; then every step of a batch ends a sample of
@@ -63,7 +75,7 @@ class Unrolled(Memory):
     def stored(self, z: State) -> State:
         return () if self.zero_head else z
 
-    def unfold(self, kernel: Kernel, sample: Replayed, key: PRNGKeyArray | None) -> Unfolded:
+    def unfold(self, kernel: Kernel, sample: ReplaySample, key: PRNGKeyArray | None) -> ReplayEvaluation:
         valid = jnp.append(sample.valid, True)
         head = kernel.initial() if self.zero_head else sample.z
         if self.burn_in:
@@ -79,4 +91,4 @@ class Unrolled(Memory):
         refreshed = key is not None and self.refresh > 0.0 and not self.zero_head
         fresh = mix(sample.next_z, latest, self.refresh) if refreshed else ()
         now, ahead = (jax.tree.map(part, step) for part in (before, after))
-        return Unfolded(now, ahead, jax.tree.map(before, z), jax.tree.map(after, z), fresh)
+        return ReplayEvaluation(now, ahead, jax.tree.map(before, z), jax.tree.map(after, z), fresh)

@@ -16,17 +16,17 @@ from typing import Any
 import jax
 import numpy as np
 
+from s2pg.bench.base import Settings, Workload
+from s2pg.bench.envs import envs
+from s2pg.bench.memory import memory
+from s2pg.bench.offpolicy import MATRICES, offpolicy
 from s2pg.errors import unknown
-from s2pg.study import provenance
-from s2pg.study.benches.base import Settings, Timed
-from s2pg.study.benches.envs import envs
-from s2pg.study.benches.memory import memory
-from s2pg.study.benches.offpolicy import MATRICES, offpolicy
+from s2pg.io import provenance
 
 __all__ = ["BENCHES", "Settings", "run"]
 
 SCHEMA = 2
-BENCHES: dict[str, Callable[[Settings], dict[str, Timed]]] = {"memory": memory, "offpolicy": offpolicy, "envs": envs}
+BENCHES: dict[str, Callable[[Settings], dict[str, Workload]]] = {"memory": memory, "offpolicy": offpolicy, "envs": envs}
 
 
 def run(name: str, settings: Settings, report: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def run(name: str, settings: Settings, report: Callable[[int], None] = lambda do
     return {"schema": SCHEMA, "name": name, **facts, "rows": rows}
 
 
-def _alternate(timed: Mapping[str, Timed], rounds: int, report: Callable[[int], None]) -> dict[str, list[float]]:
+def _alternate(timed: Mapping[str, Workload], rounds: int, report: Callable[[int], None]) -> dict[str, list[float]]:
     """Seconds of one piece of each label's work, in every round."""
     seconds: dict[str, list[float]] = {label: [] for label in timed}
     for number in range(-2, rounds):  # two rounds to compile and warm up

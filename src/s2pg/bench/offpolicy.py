@@ -17,13 +17,14 @@ from jaxtyping import Array
 
 from s2pg.algorithms import Algorithm
 from s2pg.algorithms.base import TrainState
+from s2pg.bench.base import Settings, Workload
+from s2pg.bench.flops import matrix_flops
+from s2pg.config import methods
+from s2pg.config import oldpresets as presets
 from s2pg.envs.base import Env
 from s2pg.envs.tasks import make
 from s2pg.loops.base import settled
 from s2pg.rollout import Carry, collect, start
-from s2pg.study import methods, presets
-from s2pg.study.benches.base import Settings, Timed
-from s2pg.study.flops import matrix_flops
 from s2pg.types import CRITIC
 
 LABELS = ("none", "s2pg", "bptt-5-last", "bptt-5", "bptt-10-last", "bptt-10", "bptt-32-last", "bptt-32")
@@ -31,7 +32,7 @@ MATRICES, STEPPING = "matrices", "stepping"
 TIMES = 10  # updates in one timed piece of work
 
 
-def offpolicy(settings: Settings) -> dict[str, Timed]:
+def offpolicy(settings: Settings) -> dict[str, Workload]:
     env, width = make("pointmass-goal"), settings.width or 256
     assert isinstance(env, Env)
     # The authors' actor encodes observation and previous action apart, with `width` units each.
@@ -84,7 +85,7 @@ def _filled(algorithm: Algorithm, env: Env) -> tuple[TrainState, Carry]:
     return jax.block_until_ready(jax.jit(prepare)())
 
 
-def _update(algorithm: Algorithm, env: Env) -> Timed:
+def _update(algorithm: Algorithm, env: Env) -> Workload:
     """Updates one after the other inside one compiled function, as in training, each of the same new row."""
     state, carry = _filled(algorithm, env)
     key = jax.random.key(1)
@@ -97,7 +98,7 @@ def _update(algorithm: Algorithm, env: Env) -> Timed:
     return _repeated(one, state, parameters(algorithm, env))
 
 
-def _stepping(algorithm: Algorithm, env: Env) -> Timed:
+def _stepping(algorithm: Algorithm, env: Env) -> Workload:
     """The same with an environment step before each update."""
 
     def one(loop: tuple, key: Array) -> tuple[tuple, Array]:
@@ -110,7 +111,7 @@ def _stepping(algorithm: Algorithm, env: Env) -> Timed:
     return _repeated(one, _filled(algorithm, env), parameters(algorithm, env))
 
 
-def _repeated(one: Callable[[Any, Array], tuple[Any, Array]], start: Any, size: int) -> Timed:
+def _repeated(one: Callable[[Any, Array], tuple[Any, Array]], start: Any, size: int) -> Workload:
     """`one` over and over, the buffer within what it carries changed in place."""
     whole = lambda carry, key: jax.lax.scan(one, carry, jax.random.split(key, TIMES))  # noqa: E731
     run, kept, key = jax.jit(whole, donate_argnums=0), [start], jax.random.key(2)
@@ -120,10 +121,10 @@ def _repeated(one: Callable[[Any, Array], tuple[Any, Array]], start: Any, size: 
         kept[0], losses = run(kept[0], key)
         return losses
 
-    return Timed(work, {"pieces": TIMES, "parameters": size, "gflop": gflop})
+    return Workload(work, {"pieces": TIMES, "parameters": size, "gflop": gflop})
 
 
-def _matrices(width: int, times: int = 50) -> Timed:
+def _matrices(width: int, times: int = 50) -> Workload:
     """A chain of products of square matrices."""
     matrix = jnp.full((width, width), 1.0 / width)
 
@@ -133,4 +134,4 @@ def _matrices(width: int, times: int = 50) -> Timed:
         return x
 
     run = jax.jit(chain)
-    return Timed(lambda: run(matrix), {"gflop": times * 2 * width**3 / 1e9})
+    return Workload(lambda: run(matrix), {"gflop": times * 2 * width**3 / 1e9})

@@ -1,4 +1,4 @@
-"""The library's tasks as Gymnasium environments: `gymnasium.make("s2pg.envs.register:s2pg/Recall-v0")`.
+"""The library's tasks as Gymnasium environments: `gymnasium.make("s2pg.envs.as_gymnasium:s2pg/Recall-v0")`.
 
 Importing this module registers them. Gymnasium itself, since 1.0, imports no plugins on its own.
 """
@@ -37,7 +37,7 @@ ROBOT_IDS: dict[str, dict[str, Any]] = {
 
 def register() -> None:
     """Tells Gymnasium of the ids above; more than once does no harm."""
-    tasks = {id: ("s2pg.envs.register:GymEnv", {**kwargs, "bound": 1.0}) for id, kwargs in IDS.items()}
+    tasks = {id: ("s2pg.envs.as_gymnasium:GymEnv", {**kwargs, "bound": 1.0}) for id, kwargs in IDS.items()}
     robots = {id: ("s2pg.envs.mujoco.gym:RobotEnv", kwargs) for id, kwargs in ROBOT_IDS.items()}
     for id, (entry, kwargs) in (tasks | robots).items():
         if id not in gymnasium.registry:

@@ -12,7 +12,7 @@ from jaxtyping import Array, PRNGKeyArray
 from s2pg.distributions import Normal
 from s2pg.heads import Drawn, StateHeadBuilder
 from s2pg.kernel import Kernel, Step
-from s2pg.memory.base import Evaluation, Memory, Replayed, Sample, Unfolded, mix
+from s2pg.memory.base import Evaluation, Memory, ReplayEvaluation, ReplaySample, Sample, mix
 from s2pg.types import Decision, State
 
 
@@ -23,7 +23,7 @@ class Draw(NamedTuple):
     noise: Array
 
 
-class Sampled(Memory):
+class DrawRule(Memory):
     """(a, z') is drawn, so a gradient needs single transitions only.
 
     On policy, `score` takes the likelihood ratio over z'. `pathwise` lets z' = eta + noise reach the future through
@@ -84,7 +84,7 @@ class Sampled(Memory):
     def stored(self, z: State) -> State:
         return z
 
-    def unfold(self, kernel: Kernel, sample: Replayed, key: PRNGKeyArray | None) -> Unfolded:
+    def unfold(self, kernel: Kernel, sample: ReplaySample, key: PRNGKeyArray | None) -> ReplayEvaluation:
         now = kernel(sample.obs[0], sample.z)
         next_z, fresh = sample.next_z, ()
         if key is not None and self.refresh > 0.0:
@@ -93,4 +93,4 @@ class Sampled(Memory):
             next_z = fresh if self.refresh_first else next_z
         ahead = kernel(sample.obs[1], next_z)
         now, ahead, z, next_z = jax.tree.map(lambda leaf: leaf[None], (now, ahead, sample.z, next_z))
-        return Unfolded(now, ahead, z, next_z, fresh)
+        return ReplayEvaluation(now, ahead, z, next_z, fresh)

@@ -1,1 +1,0 @@
-"""What each benchmark times, one file each."""
