@@ -1,10 +1,16 @@
-"""What holds for every test: strict shapes, checked annotations, compiled code kept between runs.
+"""What holds for every test: strict shapes, checked annotations, quick compilation, compiled code kept between runs.
 
 Tests that need 64 bits say `with jax.enable_x64():`; it is the only name in JAX 0.10 and later.
 """
 
-import jax
-from jaxtyping import install_import_hook
+import os
+
+# Before JAX is imported, and for processes that tests start: the tests' programs are tiny, compiling them is what takes
+# time, and optimising them makes it three times as long.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+import jax  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
 
 # Before the first import of s2pg: its annotations, shapes included, are then checked at every call.
 install_import_hook("s2pg", "beartype.beartype")

@@ -133,12 +133,14 @@ def libraries(monkeypatch, request):
         env = grids[name](**options)
         return env, env.default_params
 
-    for name, module in {
-        "brax": types.SimpleNamespace(envs=brax),
-        "brax.envs": brax,
-        "mujoco_playground": types.SimpleNamespace(registry=registry),
-        "gymnax": types.SimpleNamespace(registered_envs=list(grids), make=make),
+    for name, content in {
+        "brax": {"envs": brax},
+        "brax.envs": vars(brax),
+        "mujoco_playground": {"registry": registry},
+        "gymnax": {"registered_envs": list(grids), "make": make},
     }.items():
+        module = types.ModuleType(name)
+        vars(module).update(content)
         monkeypatch.setitem(sys.modules, name, module)
     return loaded
 
@@ -288,7 +290,7 @@ def test_a_missing_package_is_told_in_one_line_with_the_remedy(monkeypatch, name
         ("brax:walk", {"hide": 2}, "cannot hide entry 2 of brax:walk: it has entries 0 to 1"),
         ("brax:walk", {"hide": "all"}, "hide must be indices such as 2 or 2,3, not 'all'"),
         ("brax:walk", {"horizon": 0}, "horizon of brax:walk must be a whole number of at least 1, not 0"),
-        ("brax:walk", {"starts": -1}, "starts of brax:walk must be a whole number of at least 0, not -1"),
+        ("brax:walk", {"starts": -1}, "starts of brax:walk must be 0 or more, not -1"),
         ("playground:Wal", {}, "unknown Playground environment 'Wal'; did you mean Walk?"),
         ("playground:Walk", {"imp": "jax"}, "unknown option of playground:Walk 'imp'; did you mean impl?"),
         ("playground:Walk", {"impl": "warp"}, "impl of playground:Walk must be jax, not 'warp'"),

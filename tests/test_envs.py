@@ -1,5 +1,8 @@
 """What all tasks on the device share: autoreset, previous action, pictures, names; and the two small tasks."""
 
+import gc
+from typing import Annotated
+
 import equinox as eqx
 import gymnasium
 import jax
@@ -8,13 +11,17 @@ import numpy as np
 import pytest
 
 from s2pg.envs import tasks
-from s2pg.envs.base import Env, seconds
+from s2pg.envs.as_gymnasium import GymEnv
+from s2pg.envs.base import Drawable, Env, seconds
 from s2pg.envs.draw import Canvas
+from s2pg.envs.gymnasium import GymTask
+from s2pg.envs.host import HostTask, Lanes, Outcome
 from s2pg.envs.pendulum import MaskedPendulum, PendulumState
 from s2pg.envs.pointmass import PointMassGoal
 from s2pg.envs.recall import Recall
 from s2pg.errors import UserError
-from s2pg.types import Box
+from s2pg.options import Option
+from s2pg.types import Box, Discrete, Spec
 
 KEY = jax.random.key(3)
 
@@ -161,7 +168,7 @@ OWN = [name for name, maker in tasks.TASKS.items() if isinstance(maker, type) an
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_every_task_has_bounded_views_a_picture_and_a_description(name):
+def test_every_task_has_bounded_views_and_a_picture(name):
     env = tasks.make(name)
     state, step = env.reset(KEY)
     assert {view: array.shape[0] for view, array in step.obs.items()} == env.spec.views
@@ -169,7 +176,6 @@ def test_every_task_has_bounded_views_a_picture_and_a_description(name):
     picture = env.render(jax.device_get(state))
     assert picture.shape == (192, 192, 3) and picture.dtype == np.uint8
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
-    assert 20 < len(tasks.descriptions()[name]) < 120
 
 
 def test_the_picture_of_a_goal_is_hollow_while_it_is_hidden():
@@ -230,13 +236,13 @@ def test_options_may_come_as_text():
     [
         ("recal", {}, "unknown task 'recal'; did you mean recall?"),
         ("recall", {"cu": "bit"}, "unknown option of task recall 'cu'; did you mean cue?"),
-        ("recall", {"k": "eight"}, "option 'k' of task recall must be int, not 'eight'"),
-        ("recall", {"k": 2.5}, "option 'k' of task recall must be int, not 2.5"),
-        ("recall", {"k": True}, "option 'k' of task recall must be int, not True"),
-        ("recall", {"cue": 3}, "option 'cue' of task recall must be str, not 3"),
-        ("recall", {"k": 0}, "k of recall must be at least 1, not 0"),
-        ("recall", {"cue": "word"}, "cue of recall must be bit or real, not 'word'"),
-        ("masked-pendulum", {"horizon": 0}, "horizon of masked-pendulum must be at least 1, not 0"),
+        ("recall", {"k": "eight"}, "k of recall must be int, not 'eight'"),
+        ("recall", {"k": 2.5}, "k of recall must be int, not 2.5"),
+        ("recall", {"k": True}, "k of recall must be int, not True"),
+        ("recall", {"cue": 3}, "unknown cue of recall '3'; known: bit, real"),
+        ("recall", {"k": 0}, "k of recall must be 1 or more, not 0"),
+        ("recall", {"cue": "word"}, "unknown cue of recall 'word'; known: bit, real"),
+        ("masked-pendulum", {"horizon": 0}, "horizon of masked-pendulum must be 1 or more, not 0"),
     ],
 )
 def test_mistakes_in_a_task_are_told_in_one_line(name, options, message):
@@ -245,8 +251,20 @@ def test_mistakes_in_a_task_are_told_in_one_line(name, options, message):
     assert str(error.value) == message
 
 
-def test_a_task_of_ones_own_is_made_by_name(monkeypatch):
+def test_options_are_checked_without_a_name_too():
+    for make in (lambda: Recall(k=0), lambda: tasks.make("recall", k=0)):
+        with pytest.raises(UserError, match=r"^k of recall must be 1 or more, not 0$"):
+            make()
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """What a test registers is forgotten after it."""
     monkeypatch.setattr(tasks, "TASKS", dict(tasks.TASKS))
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_task_of_ones_own_is_made_by_name():
     with pytest.raises(UserError, match="register_task"):
         tasks.describe(Counter(horizon=3))
     tasks.register_task("counter", Counter)
@@ -254,17 +272,135 @@ def test_a_task_of_ones_own_is_made_by_name(monkeypatch):
     env = tasks.make("counter", horizon="3", loud="true")
     assert tasks.describe(env) == ("counter", {"horizon": 3, "loud": True})
     assert tasks.descriptions()["counter"] == "Counts its steps; ends when it is told to."
+    assert tasks.about("counter").endswith("A second line that nobody lists.")
     with pytest.raises(UserError, match="needs the option 'horizon'"):
         tasks.make("counter")
-    for name, cls, word in (("counter", Recall, "taken"), ("gym:x", Counter, "begin"), ("list", list, "subclass")):
+    for name, maker, word in (("counter", Recall, "taken"), ("gym:x", Counter, "begin")):
         with pytest.raises(UserError, match=word):
-            tasks.register_task(name, cls)
+            tasks.register_task(name, maker)
 
 
-def test_a_task_without_pictures_says_so():
-    env = Counter(horizon=1)
-    with pytest.raises(NotImplementedError, match="Counter draws no pictures"):
-        env.render(env.reset(KEY)[0])
+class CoinLanes(Lanes):
+    """The smallest lanes there can be: a coin that is tossed anew in every episode of one step."""
+
+    def _open(self, i, seed):
+        self._obs["policy"][i] = self._obs["critic"][i] = seed % 2
+
+    def _move(self, lanes, actions):
+        right = self._obs["policy"][list(lanes), 0] == np.asarray(actions)
+        return Outcome(right.astype(float), np.ones(len(lanes), bool), np.zeros(len(lanes), bool))
+
+    def render(self, lane=0):
+        return np.zeros((1, 1, 3), np.uint8)
+
+    def close(self):
+        pass
+
+
+class Coin:
+    """A task on the host."""
+
+    def __init__(self, sides: Annotated[int, Option("of the coin", low=2)] = 2, name: str = "coin"):
+        self.id, self.options = name, {"sides": sides}
+        self.spec = Spec({"policy": 1, "critic": 1, "previous_action": sides}, Discrete(sides), 1)
+
+    def read(self, observation):
+        return {"policy": observation}
+
+    def lanes(self, seeds, lanes, stream=0, render=False):
+        return CoinLanes(self.spec, seeds, lanes, stream)
+
+
+def swing(limit: int = 50, slow: bool = False) -> GymTask:
+    """A pendulum by another name, whose long description has no place in a table of eighty columns."""
+    return GymTask("gym:Pendulum-v1", hide=(2,), horizon=limit, g=1.0 if slow else 10.0)
+
+
+def five():
+    return Recall(k=5)
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_task_on_the_host_can_be_ones_own_as_well():
+    tasks.register_task("coin", Coin)
+    coin = tasks.make("coin", sides="3")
+    assert isinstance(coin, HostTask) and coin.spec.action == Discrete(3)
+    assert tasks.describe(coin) == ("coin", {"sides": 3})
+    lanes = coin.lanes([0], 4)
+    shown = lanes.reset().obs["policy"][..., 0]
+    step = lanes.step(shown.astype(int))
+    assert step.reward.all() and step.terminated.all() and step.first.all()
+    assert lanes.restore(lanes.snapshot())[1]
+    with pytest.raises(UserError, match=r"^sides of coin must be 2 or more, not 1$"):
+        tasks.make("coin", sides=1)
+
+
+@pytest.mark.usefixtures("registry")
+def test_what_a_function_made_is_described_by_the_functions_name_and_what_it_was_given():
+    tasks.register_task("swing", swing)
+    tasks.register_task("swing", swing)
+    tasks.register_task("five", five)
+    made = tasks.make("swing", slow="true")
+    assert tasks.describe(made) == ("swing", {"slow": True}) and made.spec.horizon == 50
+    assert tasks.describe(tasks.make(*tasks.describe(made)[:1], **tasks.describe(made)[1])) == tasks.describe(made)
+    assert tasks.describe(swing())[0] == "gym:Pendulum-v1"  # nobody asked for it by its other name
+    named = tasks.make("five")
+    assert named == Recall(k=5)
+    assert tasks.describe(named) == ("five", {}) and tasks.describe(Recall(k=5))[0] == "recall"
+    assert set(tasks.task_settings("swing")) == {"limit", "slow"}
+    assert len(tasks.descriptions()["swing"]) <= 56
+    with pytest.raises(UserError, match="taken by swing"):
+        tasks.register_task("swing", five)
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_task_by_a_second_name_is_described_by_that():
+    tasks.register_task("toss", Coin)
+    assert tasks.describe(tasks.make("toss", sides=4)) == ("toss", {"sides": 4})
+    tasks.register_task("memory", Recall)
+    assert tasks.describe(tasks.make("memory", k=3)) == ("memory", {"k": 3})
+    assert tasks.describe(tasks.make("recall", k=3)) == ("recall", {"k": 3, "cue": "bit"})
+
+
+@pytest.mark.usefixtures("registry")
+def test_what_is_no_task_is_refused_when_it_is_made():
+    tasks.register_task("nothing", lambda: [])
+    with pytest.raises(UserError, match=r"^task 'nothing' made a list, which is neither an Env nor a HostTask$"):
+        tasks.make("nothing")
+
+
+def test_what_a_task_was_made_as_is_forgotten_with_it(registry):
+    tasks.register_task("five", five)
+    before = len(tasks._MADE)
+    made = tasks.make("five")
+    assert len(tasks._MADE) == before + 1
+    del made
+    gc.collect()
+    assert len(tasks._MADE) == before
+
+
+def test_every_task_has_a_short_line_a_long_text_and_options_that_say_what_they_mean():
+    lines = tasks.descriptions()
+    assert {*tasks.TASKS, "gym:ID", "brax:ID", "playground:ID", "gymnax:ID"} == set(lines)
+    for name, line in lines.items():
+        assert 20 < len(line) <= 56 and not line.endswith("...")
+        assert len(tasks.about(name)) > len(line)
+        settings = tasks.task_settings(name)
+        assert settings and all(setting.option.help and not setting.required for setting in settings.values())
+    assert set(tasks.task_settings("brax:ant")) == {"hide", "horizon", "starts"}
+
+
+def test_only_tasks_that_draw_are_drawable():
+    assert isinstance(Recall(), Drawable) and not isinstance(Counter(horizon=1), Drawable)
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_task_without_pictures_says_so_behind_gymnasium():
+    tasks.register_task("counter", Counter)
+    env = GymEnv("counter", horizon=3, render_mode="rgb_array")
+    env.reset(seed=0)
+    with pytest.raises(UserError, match="Counter draws no pictures"):
+        env.render()
 
 
 def test_only_long_tasks_are_staggered():

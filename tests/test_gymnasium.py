@@ -11,9 +11,9 @@ from gymnasium.utils.env_checker import check_env
 from s2pg.envs import tasks
 from s2pg.envs.as_gymnasium import IDS, GymEnv, register
 from s2pg.envs.gymnasium import GymTask
-from s2pg.envs.host import Actions
+from s2pg.envs.spaces import from_gymnasium, to_gymnasium
 from s2pg.errors import UserError
-from s2pg.types import Box
+from s2pg.types import Box, Discrete
 
 # Gymnasium recommends actions in [-1, 1]; the pendulum's torque keeps the bounds of the original, [-2, 2].
 OWN_UNITS = "ignore:.*symmetric and normalized space:UserWarning"
@@ -177,15 +177,40 @@ def test_actions_take_the_shape_and_type_of_the_space():
     np.testing.assert_allclose(seen, [[0.0], [5.0]])
 
 
+LOW, HIGH = np.array([-2.0, 0.1, -np.inf, 0.0], np.float32), np.array([2.0, 0.7, np.inf, np.inf], np.float32)
+
+
 def test_actions_mean_the_same_on_host_and_device():
-    low, high = np.array([-2.0, 0.1, -np.inf], np.float32), np.array([2.0, 0.7, np.inf], np.float32)
-    host, device = Actions(spaces.Box(low, high), "here"), Box(tuple(low.tolist()), tuple(high.tolist()), (3,))
-    assert host.space == device
-    for action in np.random.default_rng(0).normal(0, 2, (50, 3)).astype(np.float32):
+    theirs = spaces.Box(LOW, HIGH)
+    space = from_gymnasium(theirs, "here")
+    assert space == Box(tuple(LOW.tolist()), tuple(HIGH.tolist()), (4,)) and to_gymnasium(space) == theirs
+    for action in np.random.default_rng(0).normal(0, 2, (50, 4)).astype(np.float32):
         there = jnp.asarray(action)
-        np.testing.assert_array_equal(host.encode(action), device.encode(there))
-        np.testing.assert_allclose(host.execute(action), device.execute(there), rtol=1e-6, atol=1e-7)
-        assert host.execute(action) in spaces.Box(low, high)
+        np.testing.assert_array_equal(space.encode(action, np), space.encode(there))
+        np.testing.assert_allclose(space.execute(action, np), space.execute(there), rtol=1e-6, atol=1e-7)
+        assert space.execute(action, np) in theirs
+
+
+def test_what_was_executed_can_be_told_in_policy_units():
+    box, actions = (
+        Box(tuple(LOW.tolist()), tuple(HIGH.tolist()), (2, 2)),
+        np.random.default_rng(0).normal(0, 1, (50, 4)),
+    )
+    for action in actions.astype(np.float32):
+        told = box.policy_units(box.execute(action, np), np)
+        np.testing.assert_allclose(told, box.encode(action, np), atol=1e-6)
+        np.testing.assert_array_equal(told, box.policy_units(jnp.asarray(box.execute(action, np))))
+    discrete = Discrete(3, start=-1)
+    assert [int(discrete.policy_units(discrete.execute(np.int32(a), np), np)) for a in range(3)] == [0, 1, 2]
+    assert to_gymnasium(discrete) == spaces.Discrete(3, start=-1)
+
+
+@pytest.mark.parametrize("space", [Box((-1.0, 0.5), (1.0, 2.0), (2, 1)), Discrete(4)])
+def test_many_actions_at_once_are_each_as_alone(space):
+    random = np.random.default_rng(0)
+    many = (random.normal(0, 1, (5, 2)) if isinstance(space, Box) else random.integers(0, 4, 5)).astype(space.dtype)
+    for each in (space.encode, space.execute):
+        np.testing.assert_array_equal(each(many, np), np.stack([each(one, np) for one in many]))
 
 
 @pytest.mark.parametrize("steps", [0, 1, 7, 12])

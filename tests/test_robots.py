@@ -11,6 +11,8 @@ import pytest
 import s2pg
 from s2pg.envs.mujoco import models
 from s2pg.envs.mujoco.host import HostRobot, Simulations
+from s2pg.envs.mujoco.options import RobotOptions
+from s2pg.envs.mujoco.randomise import MassScaler, draw_masses
 from s2pg.envs.mujoco.robots import LARGEST, ROBOTS
 from s2pg.envs.mujoco.task import NAMES
 from s2pg.io.sinks import read_metrics
@@ -118,7 +120,7 @@ def test_the_policy_sees_what_is_not_hidden_and_the_critic_everything(id, masses
     for hide, seen in SEEN.items():
         if id not in seen:
             continue
-        task = HostRobot(id, hide=hide, masses=masses)
+        task = HostRobot(id, RobotOptions(hide=hide, masses=masses))
         critic = FULL[id] + (LINKS[id] if masses else 0)
         assert task.spec.views == {"policy": seen[id], "critic": critic, "previous_action": task.model.nu}
         step = task.lanes([0], 2).reset()
@@ -126,14 +128,14 @@ def test_the_policy_sees_what_is_not_hidden_and_the_critic_everything(id, masses
             name: (1, 2, size) for name, size in task.spec.views.items()
         }
         assert all(view.dtype == np.float32 and np.isfinite(view).all() for view in step.obs.values())
-        assert not set(task.sight.shown) & ({0, 2} if isinstance(hide, tuple) else set())
-        np.testing.assert_array_equal(step.obs["policy"], step.obs["critic"][..., task.sight.shown])
+        assert not set(task.robot_views.shown) & ({0, 2} if isinstance(hide, tuple) else set())
+        np.testing.assert_array_equal(step.obs["policy"], step.obs["critic"][..., task.robot_views.shown])
 
 
 @pytest.mark.parametrize("masses", [0.0, 0.3])
 @pytest.mark.parametrize("id", ROBOTS)
 def test_the_policy_sees_nothing_of_velocities_and_masses(id, masses):
-    robots = HostRobot(id, masses=masses).simulations(2)
+    robots = HostRobot(id, RobotOptions(masses=masses)).simulations(2)
     for i in range(2):
         robots.begin(i, np.random.default_rng(i))
         robots.place_at(i, robots.models[i].qpos0 + 0.01, np.full(robots.models[i].nv, float(i)))
@@ -146,7 +148,7 @@ def test_the_policy_sees_nothing_of_velocities_and_masses(id, masses):
 
 @pytest.mark.parametrize("id", ROBOTS)
 def test_masses_inertias_and_what_the_critic_sees_of_them_agree_after_every_reset(id):
-    task = HostRobot(id, masses=0.3, horizon=2)
+    task = HostRobot(id, RobotOptions(masses=0.3, horizon=2))
     lanes, base = task.lanes([0], 2), task.model
     step, totals = lanes.reset(), []
     for action in _actions(task, (1, 2), 8):
@@ -166,7 +168,7 @@ def test_masses_inertias_and_what_the_critic_sees_of_them_agree_after_every_rese
 
 
 def test_the_robot_of_the_task_itself_is_weighed_by_nobody():
-    task = HostRobot("hopper", masses=0.5)
+    task = HostRobot("hopper", RobotOptions(masses=0.5))
     mass = task.model.body_mass.copy()
     task.lanes([0], 3).reset()
     np.testing.assert_array_equal(task.model.body_mass, mass)
@@ -176,18 +178,18 @@ def test_the_robot_of_the_task_itself_is_weighed_by_nobody():
 def test_masses_are_spread_evenly_or_over_three_values():
     random = np.random.default_rng(0)
     uniform, three = (
-        np.concatenate([models.draw(7, 0.3, spread, random) for _ in range(500)]) for spread in ("uniform", "three")
+        np.concatenate([draw_masses(7, 0.3, spread, random) for _ in range(500)]) for spread in ("uniform", "three")
     )
     assert np.abs(uniform).max() <= 0.3 and uniform.std() == pytest.approx(0.3 / np.sqrt(3), rel=0.05)
     values, counts = np.unique(three, return_counts=True)
     np.testing.assert_allclose(values, [-0.3, 0.0, 0.3], atol=1e-12)
     assert counts.min() > 1000
-    obs = HostRobot("hopper", masses=0.3, spread="three").lanes([0], 20).reset().obs["critic"][..., -4:]
+    obs = HostRobot("hopper", RobotOptions(masses=0.3, spread="three")).lanes([0], 20).reset().obs["critic"][..., -4:]
     np.testing.assert_allclose(np.unique(obs), np.float32([-0.3, 0.0, 0.3]))
 
 
 def test_the_same_seed_weighs_the_same_and_every_lane_otherwise():
-    task = HostRobot("halfcheetah", masses=0.3)
+    task = HostRobot("halfcheetah", RobotOptions(masses=0.3))
     one, same, other = (task.lanes([seed], 4).reset().obs["critic"][0, :, -7:] for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert len(np.unique(np.concatenate([one, other]), axis=0)) == 8
@@ -196,10 +198,10 @@ def test_the_same_seed_weighs_the_same_and_every_lane_otherwise():
 @pytest.mark.parametrize("id", ROBOTS)
 def test_weighing_again_and_again_leaves_no_trace(id):
     model, random = models.load(ROBOTS[id]), np.random.default_rng(0)
-    fresh, used = models.MassScaler(model), models.MassScaler(model)
+    fresh, used = MassScaler(model), MassScaler(model)
     for _ in range(100):
-        used.weigh(models.draw(LINKS[id], 0.9, "uniform", random))
-    heavier = models.draw(LINKS[id], 0.3, "uniform", random)
+        used.weigh(draw_masses(LINKS[id], 0.9, "uniform", random))
+    heavier = draw_masses(LINKS[id], 0.3, "uniform", random)
     one, other = fresh.weigh(heavier), used.weigh(heavier)
     names = [name for name in dir(model) if isinstance(getattr(model, name), np.ndarray)]
     assert {"body_mass", "body_invweight0", "dof_M0", "qpos0"} <= set(names)
@@ -210,7 +212,7 @@ def test_weighing_again_and_again_leaves_no_trace(id):
 @pytest.mark.parametrize("id", ROBOTS)
 def test_heavier_robots_fall_alike_and_accelerate_less(id):
     """Robots in the air, their links 30 % heavier: physics that anybody can check."""
-    weighed, found = models.MassScaler(models.load(ROBOTS[id])), {}
+    weighed, found = MassScaler(models.load(ROBOTS[id])), {}
     for heavier in (0.0, 0.3):
         model = weighed.weigh(np.full(LINKS[id], heavier))
         data, jacobian = MUJOCO.MjData(model), np.zeros((3, model.nv))
@@ -237,7 +239,7 @@ def test_heavier_robots_fall_alike_and_accelerate_less(id):
 
 
 def test_noise_is_on_what_the_policy_sees_alone_and_has_the_asked_for_size():
-    clear, noisy = (HostRobot("halfcheetah", noise=noise).lanes([0, 1], 4) for noise in (0.0, 0.1))
+    clear, noisy = (HostRobot("halfcheetah", RobotOptions(noise=noise)).lanes([0, 1], 4) for noise in (0.0, 0.1))
     task = HostRobot("halfcheetah")
     steps = [(clear.reset(), noisy.reset())]
     steps += [(clear.step(action), noisy.step(action)) for action in _actions(task, (2, 4), 50)]
@@ -247,7 +249,7 @@ def test_noise_is_on_what_the_policy_sees_alone_and_has_the_asked_for_size():
     noise = np.stack([other.obs["policy"] - one.obs["policy"] for one, other in steps])
     assert noise.std() == pytest.approx(0.1, rel=0.05) and abs(noise.mean()) < 0.01
     assert len(np.unique(noise)) > 0.99 * noise.size
-    again = HostRobot("halfcheetah", noise=0.1).lanes([0, 1], 4)
+    again = HostRobot("halfcheetah", RobotOptions(noise=0.1)).lanes([0, 1], 4)
     np.testing.assert_array_equal(again.reset().obs["policy"], steps[0][1].obs["policy"])
     assert (noisy.reset(stream=1).obs["policy"] != steps[0][1].obs["policy"]).all()
 
@@ -259,7 +261,7 @@ def test_a_simulation_that_breaks_down_ends_its_episode_and_no_other(
     id, warmed_up, value, tmp_path, monkeypatch, capfd
 ):
     monkeypatch.chdir(tmp_path)
-    task = HostRobot(id, masses=0.3, noise=0.1)
+    task = HostRobot(id, RobotOptions(masses=0.3, noise=0.1))
     lanes, healthy = task.lanes([0], 3), task.lanes([0], 3)
     before, _ = lanes.reset(), healthy.reset()
     for action in 0.1 * _actions(task, (1, 3), warmed_up):
@@ -280,7 +282,7 @@ def test_a_simulation_that_breaks_down_ends_its_episode_and_no_other(
 
 
 def test_all_lanes_may_break_down_at_once():
-    task = HostRobot("hopper", noise=0.1)
+    task = HostRobot("hopper", RobotOptions(noise=0.1))
     lanes = task.lanes([0], 2)
     lanes.reset()
     for data in lanes.simulations.data:
@@ -301,7 +303,7 @@ def test_training_counts_broken_simulations_and_goes_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Simulations, "_run", breaking)
     hyper = {"lanes": 3, "steps": 8, "size": 4, "width": 4, "epochs": 1, "minibatches": 1}
-    env = HostRobot("halfcheetah", horizon=20)
+    env = HostRobot("halfcheetah", RobotOptions(horizon=20))
     options = {"memory": "none", "hyper": hyper, "steps": 3 * 8 * 4, "borders": 4, "episodes": 1, "seeds": [0]}
     s2pg.train("ppo", env, out=tmp_path / "run", **options)
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
@@ -312,7 +314,7 @@ def test_training_counts_broken_simulations_and_goes_on(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("id", ROBOTS)
 def test_two_threads_simulate_what_one_does(id):
-    task, found = HostRobot(id, masses=0.3, noise=0.1), []
+    task, found = HostRobot(id, RobotOptions(masses=0.3, noise=0.1)), []
     for threads in (1, 2):
         lanes = task.lanes([0, 1], 3)
         lanes.simulations.close()
@@ -325,7 +327,7 @@ def test_two_threads_simulate_what_one_does(id):
 
 
 def test_lanes_of_the_same_seed_have_the_same_episodes_whatever_runs_beside_them():
-    task = HostRobot("hopper", masses=0.3, noise=0.1)
+    task = HostRobot("hopper", RobotOptions(masses=0.3, noise=0.1))
     actions = _actions(task, (1, 2), 120)
     wide, alone = task.lanes([4, 9], 2), task.lanes([9], 2)
     np.testing.assert_array_equal(wide.reset().obs["critic"][1], alone.reset().obs["critic"][0])
@@ -338,7 +340,7 @@ def test_lanes_of_the_same_seed_have_the_same_episodes_whatever_runs_beside_them
 
 @pytest.mark.parametrize("id", ["hopper", "humanoid"])
 def test_restored_robots_go_on_exactly_as_the_saved_ones(id):
-    task = HostRobot(id, masses=0.3, noise=0.1, horizon=30)
+    task = HostRobot(id, RobotOptions(masses=0.3, noise=0.1, horizon=30))
     lanes, resumed = task.lanes([0], 3), task.lanes([0], 3)
     lanes.reset()
     actions = _actions(task, (1, 3), 50)
@@ -354,7 +356,7 @@ def test_restored_robots_go_on_exactly_as_the_saved_ones(id):
 
 
 def test_the_time_limit_cuts_episodes_without_ending_them():
-    task = HostRobot("halfcheetah", horizon=3)
+    task = HostRobot("halfcheetah", RobotOptions(horizon=3))
     lanes = task.lanes([0], 2)
     lanes.reset()
     steps = [lanes.step(action) for action in _actions(task, (1, 2), 4)]
@@ -365,7 +367,7 @@ def test_the_time_limit_cuts_episodes_without_ending_them():
 
 
 def test_a_robot_that_falls_in_the_last_step_has_ended_and_was_not_cut():
-    task = HostRobot("hopper", horizon=1)
+    task = HostRobot("hopper", RobotOptions(horizon=1))
     lanes = task.lanes([0], 2)
     lanes.reset()
     lanes.simulations.data[0].qpos[1] = 0.1

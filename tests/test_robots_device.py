@@ -14,9 +14,12 @@ import pytest
 from s2pg.envs.base import EnvState
 from s2pg.envs.mujoco import models
 from s2pg.envs.mujoco.contacts import as_in_c
-from s2pg.envs.mujoco.device import WEIGHED, MjxRobot, mjx
+from s2pg.envs.mujoco.device import MjxRobot
 from s2pg.envs.mujoco.host import HostRobot
+from s2pg.envs.mujoco.options import RobotOptions
+from s2pg.envs.mujoco.randomise import MASS_FIELDS, MassScaler
 from s2pg.envs.mujoco.robots import ROBOTS
+from s2pg.envs.mujoco.substeps import mjx
 
 LANES, HORIZON, NOISE = 32, 3, 0.1
 KEY = jax.random.key(3)
@@ -33,7 +36,7 @@ class Device:
     """A robot on the device with its functions compiled, and how often its step was traced."""
 
     def __init__(self, id):
-        self.env = env = MjxRobot(id, masses=0.3, noise=NOISE, variants=8, horizon=HORIZON)
+        self.env = env = MjxRobot(id, RobotOptions(masses=0.3, noise=NOISE, variants=8, horizon=HORIZON))
         self.traces = 0
 
         def step(state, action, key):
@@ -69,16 +72,16 @@ class Errors:
     """
 
     def __init__(self, id):
-        there, task = device(id), HostRobot(id, masses=0.3)
+        there, task = device(id), HostRobot(id, RobotOptions(masses=0.3))
         here, random = task.simulations(LANES), np.random.default_rng(0)
         which = np.arange(LANES) % 8
         nu = task.model.nu
         for i in range(LANES):
             here.begin(i, random)
             here.heavier[i] = there.env.heavier[which[i]]
-            here._weighed[i].weigh(here.heavier[i])
+            here._scalers[i].weigh(here.heavier[i])
             for _ in range(i):
-                here.move([i], task.actions.execute_all(random.uniform(-1, 1, (1, nu))))
+                here.move([i], task.spec.action.execute(random.uniform(-1, 1, (1, nu)).astype(np.float32), np))
         states = [(data.qpos.copy(), data.qvel.copy()) for data in here.data]
         for i, state in enumerate(states):
             here.place_at(i, *state)
@@ -88,11 +91,11 @@ class Errors:
         self.start = np.abs(np.asarray(views["critic"]) - here.views["critic"])
         actions = _actions(there.env)
         _, step = there.step(begun, actions)
-        moved = here.move(range(LANES), task.actions.execute_all(np.asarray(actions)))
+        moved = here.move(range(LANES), task.spec.action.execute(np.asarray(actions), np))
         assert not step.diverged.any() and not moved.diverged.any()
         error = np.abs(np.asarray(step.last_obs["critic"]) - here.views["critic"])
-        parts = np.split(error, np.cumsum([*task.sight.groups.values()]), axis=1)
-        self.groups = dict(zip([*task.sight.groups, "masses"], parts, strict=True))
+        parts = np.split(error, np.cumsum([*task.robot_views.groups.values()]), axis=1)
+        self.groups = dict(zip([*task.robot_views.groups, "masses"], parts, strict=True))
         self.reward = np.abs(np.asarray(step.reward) - moved.reward)
         self.ends = np.asarray(step.terminated), moved.terminated
 
@@ -172,7 +175,7 @@ def test_noise_is_on_what_the_policy_sees_alone_and_new_in_every_step():
     state, step = robot.reset()
     noise = []
     for t in range(HORIZON):
-        noise.append(np.asarray(step.obs["policy"]) - np.asarray(step.obs["critic"])[:, robot.env.sight.shown])
+        noise.append(np.asarray(step.obs["policy"]) - np.asarray(step.obs["critic"])[:, robot.env.robot_views.shown])
         state, step = robot.step(state, jnp.zeros((LANES, 6)), jax.random.fold_in(KEY, t))
     noise = np.stack(noise)
     assert noise.std() == pytest.approx(NOISE, rel=0.1) and abs(noise.mean()) < 0.02
@@ -209,13 +212,13 @@ def test_a_simulation_that_breaks_down_shows_the_last_that_was_good():
 
 @pytest.mark.parametrize("id", ROBOTS)
 def test_the_pool_holds_all_that_c_derives_from_masses(id):
-    env, model = MjxRobot(id, masses=0.3, variants=5), models.load(ROBOTS[id])
+    env, model = MjxRobot(id, RobotOptions(masses=0.3, variants=5)), models.load(ROBOTS[id])
     model.opt.solver = models.mujoco().mjtSolver.mjSOL_NEWTON  # MJX has no other that these use
-    weighed, base = models.MassScaler(model), mjx().put_model(model)
-    assert set(env.pool) == set(WEIGHED) and env.heavier.shape == (5, model.nbody - 1)
+    weighed, base = MassScaler(model), mjx().put_model(model)
+    assert set(env.pool) == set(MASS_FIELDS) and env.heavier.shape == (5, model.nbody - 1)
     for k, heavier in enumerate(np.asarray(env.heavier, float)):
         now = weighed.weigh(heavier)
-        for name in WEIGHED:
+        for name in MASS_FIELDS:
             np.testing.assert_allclose(env.pool[name][k], getattr(now, name), rtol=1e-4, atol=1e-7, err_msg=name)
         assert env.pool["body_mass"][k, 0] == model.body_mass[0]
     assert len(np.unique(env.pool["body_subtreemass"][:, 0])) == 5
@@ -226,18 +229,18 @@ def test_the_pool_holds_all_that_c_derives_from_masses(id):
         if not np.array_equal(leaf, plain)
     }
     # The first two are for pictures, the third for tendons that have limits or friction.
-    assert other <= {*WEIGHED, "cam_poscom0", "light_poscom0", "tendon_invweight0"}
+    assert other <= {*MASS_FIELDS, "cam_poscom0", "light_poscom0", "tendon_invweight0"}
     assert not model.tendon_limited.any() and not model.tendon_frictionloss.any()
 
 
 @pytest.mark.parametrize(("spread", "values"), [("uniform", 40), ("three", 3)])
 def test_masses_of_the_pool_are_spread_as_asked(spread, values):
-    env = MjxRobot("hopper", masses=0.3, spread=spread, variants=10)
+    env = MjxRobot("hopper", RobotOptions(masses=0.3, spread=spread, variants=10))
     assert len(np.unique(env.heavier)) == values and np.abs(env.heavier).max() <= np.float32(0.3)
 
 
 def test_lanes_draw_their_masses_from_the_whole_pool():
-    env = MjxRobot("hopper", masses=0.3, variants=4)
+    env = MjxRobot("hopper", RobotOptions(masses=0.3, variants=4))
     begun = jax.jit(jax.vmap(env.begin))(jax.random.split(KEY, 64))
     assert set(np.asarray(begun.which).tolist()) == {0, 1, 2, 3}
     views = jax.vmap(env.views)(begun, jnp.zeros(64, int))
@@ -247,9 +250,9 @@ def test_lanes_draw_their_masses_from_the_whole_pool():
 @pytest.mark.parametrize("id", ROBOTS)
 def test_views_are_those_of_the_host(id):
     for options in ({}, {"hide": "none"}, {"hide": (0, 2), "masses": 0.3, "noise": 0.1}):
-        env, host = MjxRobot(id, variants=2, **options), HostRobot(id, **options)
+        env, host = MjxRobot(id, RobotOptions(variants=2, **options)), HostRobot(id, RobotOptions(**options))
         spec = env.spec  # traced anew whenever it is asked for
-        np.testing.assert_array_equal(env.sight.shown, host.sight.shown)
+        np.testing.assert_array_equal(env.robot_views.shown, host.robot_views.shown)
         assert spec.views == host.spec.views and spec.horizon == host.spec.horizon
         for side in ("low", "high"):
             np.testing.assert_array_equal(*(np.float32(getattr(each.action, side)) for each in (spec, host.spec)))
@@ -275,7 +278,7 @@ def test_episodes_begin_where_they_do_on_the_host(id):
 )
 def test_what_a_lane_carries_is_small(id, most):
     """Of MJX's own data, 7 to 62 kB a lane, nothing is kept that the next step makes anew."""
-    env = MjxRobot(id, masses=0.3, noise=0.1, variants=2)
+    env = MjxRobot(id, RobotOptions(masses=0.3, noise=0.1, variants=2))
     state, _ = jax.eval_shape(env.reset, KEY)
     leaves = jax.tree.leaves(state)
     assert len(leaves) <= 13 and sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) < most

@@ -5,14 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from s2pg.algorithms.base import normalised
+from s2pg.algorithms.base import samples as rule_samples
 from s2pg.envs.recall import Recall
 from s2pg.normalise import merge
 from s2pg.rollout import collect, start
-from s2pg.runs.experiment import resolve
+from s2pg.runs import experiment
+from s2pg.runs.request import Request
 
 LABELS = ["s2pg", "s2pg-pathwise", "bptt-3", "bptt-3-last", "bptt-8", "window-3", "none", "oracle"]
 DISCRETE, CONTINUOUS = Recall(k=3), Recall(k=3, cue="real")
 TINY = {"lanes": 5, "steps": 8, "size": 4, "width": 8}
+
+
+def resolve(algorithm, env, **asked):
+    """(experiment, algorithm) of a request for a task that is made already."""
+    return experiment.resolve(Request(algorithm, "", **asked), env)
 
 
 def built(label, env=DISCRETE, algorithm="ppo", critic=None, **hyper):
@@ -27,20 +34,26 @@ def shaken(network, key, size=0.5):
     return jax.tree.unflatten(tree, [leaf + n for leaf, n in zip(leaves, noise, strict=True)])
 
 
+def with_kernel(state, kernel):
+    return state._replace(policy=state.policy._replace(kernel=kernel))
+
+
 def two_batches(algorithm, env=DISCRETE, seed=0):
     """(training state, first batch, second batch), raw. The second one begins within episodes (8 steps, 3 each),
     and its observations are normalised by the statistics of the first."""
 
     def run(key):
         keys = jax.random.split(key, 6)
-        state = algorithm.init(env.spec, key=keys[0])
-        state = state._replace(kernel=shaken(state.kernel, keys[1]))
-        if jax.tree.leaves(state.critic):
-            state = state._replace(critic=shaken(state.critic, keys[2]))
-        carry = start(env, algorithm.actor(state), algorithm.lanes, keys[3])
-        carry, one, _ = collect(env, algorithm.actor(state), carry, algorithm.steps, keys[4])
-        state = state._replace(normaliser=merge(state.normaliser, one.obs))
-        _, two, _ = collect(env, algorithm.actor(state), carry, algorithm.steps, keys[5])
+        state = algorithm.init(env.spec, (), key=keys[0])
+        state = with_kernel(state, shaken(state.policy.kernel, keys[1]))
+        if hasattr(state.learner, "critic"):
+            critic = shaken(state.learner.critic, keys[2])
+            state = state._replace(learner=state.learner._replace(critic=critic))
+        carry = start(env, algorithm.actor(state.policy), algorithm.lanes, keys[3])
+        carry, one, _ = collect(env, algorithm.actor(state.policy), carry, algorithm.steps, keys[4])
+        stats = merge(state.policy.normaliser, one.obs)
+        state = state._replace(policy=state.policy._replace(normaliser=stats))
+        _, two, _ = collect(env, algorithm.actor(state.policy), carry, algorithm.steps, keys[5])
         return state, one, two
 
     return jax.jit(run)(jax.random.key(seed))
@@ -56,8 +69,9 @@ def evaluation(algorithm, state, batch):
     """The whole raw batch under the memory rule, as an update sees it: (rows, evaluation), [samples, n]."""
 
     def run(state, batch):
-        rows, valid = samples(algorithm, normalised(state.normaliser, batch))
-        return rows, jax.vmap(algorithm.memory.evaluate, (None, 0))(state.kernel, algorithm.sample(rows, valid))
+        rows, valid = samples(algorithm, normalised(state.policy.normaliser, batch))
+        seen = rule_samples(rows, algorithm.reads, valid)
+        return rows, jax.vmap(algorithm.memory.evaluate, (None, 0))(state.policy.kernel, seen)
 
     return jax.jit(run)(state, batch)
 

@@ -1,4 +1,4 @@
-"""The demonstration: a short task that needs memory, learnt without one, with backpropagation, and with S2PG."""
+"""The demonstration: a short task that needs memory, learned without one, with backpropagation, and with S2PG."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from s2pg.analysis import plots
 from s2pg.envs.tasks import make
 from s2pg.errors import UserError
 from s2pg.io import video
+from s2pg.io.figures import figure_class
 from s2pg.io.sinks import write_json
 from s2pg.runs import assess
-from s2pg.runs.experiment import Run, train
+from s2pg.runs.run import Run
+from s2pg.runs.start import train
 from s2pg.runs.training import CONFIG, Border
 from s2pg.types import CRITIC
 
@@ -48,12 +50,18 @@ SCHEMA = 1
 class Watch(Protocol):
     """Who is told how training goes: borders of chunks, and remarks."""
 
-    def report(self, border: Border) -> None: ...
+    def report(self, border: Border) -> None:
+        """Takes the border of a chunk."""
+        ...
 
-    def say(self, line: str) -> None: ...
+    def say(self, line: str) -> None:
+        """Takes a remark."""
+        ...
 
 
 class Demo(NamedTuple):
+    """What a demo leaves."""
+
     table: Table
     files: list[Path]
 
@@ -61,6 +69,8 @@ class Demo(NamedTuple):
 def run(out: Path, watch: Callable[[str], AbstractContextManager[Watch]], quick: bool = False) -> Demo:
     """Trains every label, and leaves table, plot and film in `out`, in place of those of an earlier demo."""
     chosen = SETTINGS | (QUICK if quick else {})
+    figure_class(out / FIGURE)  # what cannot be drawn or filmed is said before minutes are spent
+    video.check(out / MOVIE)
     _claim(out, chosen["labels"])
     env = make(chosen["task"], **chosen["options"])
     runs = []

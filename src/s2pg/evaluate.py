@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,16 +13,18 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from s2pg.actor import Actor
+from s2pg.envs.base import Env
+from s2pg.envs.host import Lanes
 from s2pg.rollout import start, transition
 from s2pg.types import State, Timestep, Transition
 
 
-def evaluate(env: Any, actor: Actor, episodes: int, key: PRNGKeyArray) -> Float[Array, " episodes"]:
+def evaluate(env: Env, actor: Actor, episodes: int, key: PRNGKeyArray) -> Float[Array, " episodes"]:
     """Undiscounted returns of whole episodes. Deterministic if the actor does not explore: the mode of a and of z'."""
     return compare(env, (actor,), episodes, key)[0]
 
 
-def compare(env: Any, actors: Sequence[Actor], episodes: int, key: PRNGKeyArray) -> Float[Array, "actors episodes"]:
+def compare(env: Env, actors: Sequence[Actor], episodes: int, key: PRNGKeyArray) -> Float[Array, "actors episodes"]:
     """The same for several actors, which play the same episodes.
 
     All lanes are stepped at once: a simulator takes hardly longer for twice as many.
@@ -64,14 +66,14 @@ class Film(NamedTuple):
     length: int
 
 
-def film(env: Any, actor: Actor, key: PRNGKeyArray) -> Film:
+def film(env: Env, actor: Actor, key: PRNGKeyArray) -> Film:
     """Plays one episode and keeps every state on the way."""
     start, (states, z, reward, done) = jax.device_get(_film(env, actor, key))
     return Film(start, states, z, reward, int(np.argmax(done)) + 1 if done.any() else env.horizon)
 
 
 @eqx.filter_jit
-def _film(env: Any, actor: Actor, key: PRNGKeyArray) -> tuple:
+def _film(env: Env, actor: Actor, key: PRNGKeyArray) -> tuple:
     start_key, run_key = jax.random.split(key)
     env_state, timestep = env.reset(start_key)
 
@@ -88,7 +90,7 @@ def _film(env: Any, actor: Actor, key: PRNGKeyArray) -> tuple:
 
 
 def play(
-    lanes: Any,
+    lanes: Lanes,
     act: Callable[[Timestep, State, int], Transition],
     z: State,
     stream: int | None = None,

@@ -12,7 +12,7 @@ a and z' are conditionally independent given (o, z).
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -41,22 +41,21 @@ class Kernel(eqx.Module):
     # Whether eta lies in [-1, 1], where SAC, TD3 and DDPG keep z.
     bounded: ClassVar[bool] = True
 
-    @classmethod
-    def check(cls, **options: Any) -> None:
-        """Refuses options that make no kernel with a one-line `UserError`, before anything is built."""
-
     @abstractmethod
     def initial(self) -> State:
         """z_0."""
 
     @abstractmethod
-    def embed(self, obs: Array) -> PyTree: ...
+    def embed(self, obs: Array) -> PyTree:
+        """What can be computed without z."""
 
     @abstractmethod
-    def advance(self, x: PyTree, z: State) -> State: ...
+    def advance(self, x: PyTree, z: State) -> State:
+        """eta, the mean of z'."""
 
     @abstractmethod
-    def emit(self, x: PyTree, eta: State) -> Step: ...
+    def emit(self, x: PyTree, eta: State) -> Step:
+        """The distributions of a and z'."""
 
     def __call__(self, obs: Array, z: State) -> Step:
         x = self.embed(obs)
@@ -82,7 +81,7 @@ class Kernel(eqx.Module):
         return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(z)] or [jnp.zeros(0)])
 
     def facts(self) -> dict[str, Array]:
-        """What was learnt that a person would want to be told, such as frequencies; nothing by default."""
+        """What was learned that a person would want to be told, such as frequencies; nothing by default."""
         return {}
 
 

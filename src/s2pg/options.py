@@ -1,7 +1,7 @@
 """Describes a setting once: its default, what it means and which values it may have.
 
-Algorithms, memory rules and tasks declare a setting as a field, `clip: float = option(0.2, "...", above=0)`; kernels and
-functions as an argument, `width: Annotated[int, Option("...", low=1)] = 64`. Listings, checks and docs read it there.
+Algorithms, memory rules and tasks declare a setting as a field, `clip: float = option(0.2, "...", above=0)`; kernels
+and functions as an argument, `width: Annotated[int, Option("...", low=1)] = 64`. Listings, checks and docs read it.
 """
 
 from __future__ import annotations
@@ -89,6 +89,12 @@ def option(default: Any, help: str, **bounds: Any) -> Any:
 def required(help: str, **bounds: Any) -> Any:
     """A static field without a default."""
     return eqx.field(static=True, metadata={METADATA: Option(help, **bounds)})
+
+
+def redefine(cls: type, name: str, default: Any) -> Any:
+    """The field of a base class with another default, meaning and bounds unchanged."""
+    kept = next(field.metadata for field in dataclasses.fields(cls) if field.name == name)
+    return eqx.field(static=True, default=default, metadata={METADATA: kept[METADATA]})
 
 
 def field_settings(cls: type) -> dict[str, Setting]:

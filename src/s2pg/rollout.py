@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from s2pg.actor import Actor
+from s2pg.envs.base import Env
 from s2pg.types import State, Timestep, Transition
 
 
@@ -29,10 +30,11 @@ class Carry(NamedTuple):
 
 
 def initial_state(actor: Actor, lanes: int) -> State:
+    """z_0 in every lane."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (lanes, *leaf.shape)), actor.initial())
 
 
-def start(env: Any, actor: Actor, lanes: int, key: PRNGKeyArray, *, stagger: bool = True) -> Carry:
+def start(env: Env, actor: Actor, lanes: int, key: PRNGKeyArray, *, stagger: bool = True) -> Carry:
     """Fresh episodes in all lanes; where the task staggers, of random age, so that they do not all end together."""
     reset_key, age_key = jax.random.split(key)
     env_state, timestep = jax.vmap(env.reset)(jax.random.split(reset_key, lanes))
@@ -54,6 +56,7 @@ def transition(actor: Actor, timestep: Timestep, z: State, key: PRNGKeyArray) ->
 
 
 def outcome(row: Transition, after: Timestep) -> Transition:
+    """A transition with what came of its decision."""
     return row._replace(
         reward=after.reward, terminated=after.terminated, truncated=after.truncated, next_obs=after.last_obs
     )
@@ -71,7 +74,9 @@ def add_score(score: Array, after: Timestep) -> tuple[Array, Array]:
     return jnp.where(after.first, 0.0, score), jnp.where(after.first, score, jnp.nan)
 
 
-def collect(env: Any, actor: Actor, carry: Carry, steps: int, key: PRNGKeyArray) -> tuple[Carry, Transition, EpisodeEnds]:
+def collect(
+    env: Env, actor: Actor, carry: Carry, steps: int, key: PRNGKeyArray
+) -> tuple[Carry, Transition, EpisodeEnds]:
     """Runs N lanes for T steps on the device: the carry, a batch [T, N], and what episodes ended."""
     lanes = carry.score.shape[0]
 

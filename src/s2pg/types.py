@@ -7,15 +7,20 @@ weights) is a `Decision` too; a half that does not exist is `()`, which has no l
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+import functools
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 State = PyTree  # z, the internal state of a policy: any pytree of arrays, `()` if there is none
 Obs = dict[str, Array]  # one flat vector per named view
+Numbers = TypeVar("Numbers", bound=Array | np.ndarray | np.generic)  # on the device, on the host, a scalar there
 
 POLICY, CRITIC, PREVIOUS_ACTION = "policy", "critic", "previous_action"
 
@@ -64,49 +69,112 @@ class Transition(NamedTuple):
     first: Array
 
 
-class Box(eqx.Module):
-    """Continuous actions. Policies speak in units where the bounds are -1 and 1; axes without both are left alone."""
+class Bounds(NamedTuple):
+    """What scaling the actions of a `Box` takes, one number for each axis."""
 
-    low: tuple[float, ...] = eqx.field(static=True)
-    high: tuple[float, ...] = eqx.field(static=True)
-    shape: tuple[int, ...] | None = eqx.field(static=True, default=None)  # the environment's own; None: a vector
+    least: np.ndarray  # in policy units
+    most: np.ndarray
+    low: np.ndarray  # in the environment's own
+    high: np.ndarray
+    middle: np.ndarray  # own = middle + half * policy's
+    half: np.ndarray
+
+
+@functools.lru_cache
+def _bounds(low: tuple[float, ...], high: tuple[float, ...], precision: np.dtype) -> Bounds:
+    least, most = np.asarray(low, precision), np.asarray(high, precision)
+    bounded = np.isfinite(least) & np.isfinite(most)
+    one = np.ones_like(least)
+    with np.errstate(invalid="ignore"):  # infinity less infinity, of axes that are left alone
+        # Adding -0.0 changes no number, not even the sign of 0.
+        middle = np.where(bounded, (least + most) / 2, -0.0 * one)
+        half = np.where(bounded, (most - least) / 2, one)
+    return Bounds(np.where(bounded, -one, least), np.where(bounded, one, most), least, most, middle, half)
+
+
+def _precision(xp: ModuleType) -> np.dtype:
+    """Single on the host; on the device whatever JAX is set to."""
+    return np.dtype(np.float32) if xp is np else jnp.result_type(float)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """Continuous actions. Policies speak in units where the bounds are -1 and 1; axes without both are left alone.
+
+    `xp` is the array module: JAX's on the device, NumPy on the host, where a call of JAX would cost more than a step
+    of most environments. Leading axes are free.
+    """
+
+    dtype: ClassVar[type] = np.float32  # of an action in policy units, on the host
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    shape: tuple[int, ...] | None = None  # the environment's own; None: a vector
 
     @property
     def size(self) -> int:
+        """The length of an action as a vector."""
         return len(self.low)
 
-    def encode(self, action: Array) -> Array:
-        """The executed action in policy units: what a recurrent policy reads as its previous action."""
-        low, high = jnp.asarray(self.low), jnp.asarray(self.high)
-        bounded = jnp.isfinite(low) & jnp.isfinite(high)
-        return jnp.clip(action, jnp.where(bounded, -1.0, low), jnp.where(bounded, 1.0, high))
+    def _bounds(self, xp: ModuleType) -> Bounds:
+        return _bounds(self.low, self.high, _precision(xp))
 
-    def execute(self, action: Array) -> Array:
-        """The action in the environment's own units, clipped to its bounds."""
-        low, high = jnp.asarray(self.low), jnp.asarray(self.high)
-        bounded = jnp.isfinite(low) & jnp.isfinite(high)
-        middle, half = (low + high) / 2, (high - low) / 2
-        action = self.encode(action)
+    def encode(self, action: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Clips an action in policy units: what is executed of it, and what a recurrent policy reads afterwards."""
+        bounds = self._bounds(xp)
+        return _within(action, bounds.least, bounds.most, xp)
+
+    def execute(self, action: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Turns an action in policy units into one in the environment's own, clipped to its bounds."""
+        bounds = self._bounds(xp)
         # Clipped again, since middle + half may round past a bound, which strict environments refuse.
-        own = jnp.clip(jnp.where(bounded, middle + half * action, action), low, high)
-        return own if self.shape is None else own.reshape(self.shape)
+        own = self.clip(xp.add(bounds.middle, bounds.half * self.encode(action, xp)), xp)
+        return own if self.shape is None else own.reshape(*own.shape[:-1], *self.shape)
+
+    def clip(self, own: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Clips a vector in the environment's own units to its bounds."""
+        bounds = self._bounds(xp)
+        return _within(own, bounds.low, bounds.high, xp)
+
+    def policy_units(self, own: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Undoes `execute` for one action within the bounds."""
+        bounds = self._bounds(xp)
+        return xp.subtract(own.reshape(-1), bounds.middle) / bounds.half
 
 
-class Discrete(eqx.Module):
+def _within(x: Any, low: np.ndarray, high: np.ndarray, xp: ModuleType) -> Any:
+    """Clips: `np.clip` takes five times as long, which for a handful of numbers is all in the call."""
+    return xp.minimum(xp.maximum(x, low), high)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Discrete:
     """Actions 0 ... n-1, which the environment counts from `start`."""
 
-    n: int = eqx.field(static=True)
-    start: int = eqx.field(static=True, default=0)
+    dtype: ClassVar[type] = np.int32
+
+    n: int
+    start: int = 0
 
     @property
     def size(self) -> int:
+        """The length of an action as a one-hot vector."""
         return self.n
 
-    def encode(self, action: Array) -> Array:
-        return jax.nn.one_hot(action, self.n)
+    def encode(self, action: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Turns an action into a one-hot vector: what a recurrent policy reads afterwards."""
+        each = xp.arange(self.n).reshape(*[1] * action.ndim, self.n)
+        return (xp.expand_dims(action, -1) == each).astype(_precision(xp))
 
-    def execute(self, action: Array) -> Array:
-        return action + self.start
+    def execute(self, action: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Counts an action as the environment does."""
+        return xp.add(action, self.start)
+
+    def policy_units(self, own: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Undoes `execute`."""
+        return xp.subtract(own, self.start)
 
 
 class Spec(eqx.Module):

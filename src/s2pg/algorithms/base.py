@@ -1,4 +1,8 @@
-"""What an algorithm is: hyper-parameters in, a training state threaded through `update`, and one way to act."""
+"""What an algorithm is: hyper-parameters in, a training state threaded through `update`, and one way to act.
+
+A method is abstract or final. What algorithms share is in functions over plain data, here and in `onpolicy`, `episodic`
+and `offpolicy`; an algorithm that wraps another one holds it and calls it.
+"""
 
 from __future__ import annotations
 
@@ -9,92 +13,132 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from s2pg.actor import Actor
+from s2pg.critics import CriticBuilder
 from s2pg.heads import Heads, plain_action_head, plain_state_head
 from s2pg.kernel import Kernel, KernelBuilder
 from s2pg.memory import Memory, Sample
 from s2pg.normalise import Normaliser, normalise
-from s2pg.types import Decision, Spec, State, Transition, read, total
+from s2pg.options import option, required
+from s2pg.types import Spec, State, Transition, read, total
 
 Metrics = dict[str, Array]
 
 
-class TrainState(NamedTuple):
+class Policy(NamedTuple):
+    """All that acting needs."""
+
     kernel: Kernel
-    critic: Any
-    optimiser: Any
     normaliser: Normaliser
-    critic_memory: State  # h of every lane at the start of the next batch
+
+
+class TrainState(NamedTuple):
+    """All that training carries from update to update; loops look at everything but the learner."""
+
+    policy: Policy
+    learner: Any  # the algorithm's own: critics, optimisers, targets, temperatures, discriminators, models ...
+    replay: Any  # stored experience, () where an algorithm keeps none
     updates: Array  # how many there have been
-    target: Any = ()  # slow copies of networks, where an algorithm bootstraps from such
-    temperature: Decision = Decision((), ())  # log alpha, one for each half of a decision
-    replay: Any = ()  # stored experience, where an algorithm learns from such
+
+
+class Traits(NamedTuple):
+    """What is known of an algorithm before its hyper-parameters are."""
+
+    replays: bool = False  # learns from stored experience
+    whole_episodes: bool = False  # gets batches in which every lane starts a new episode
+    has_critic: bool = True  # without one, nothing carries the pathwise half of a decision's gradient
+
+
+class Plan(NamedTuple):
+    """What a loop must know of an algorithm."""
+
+    lanes: int  # environments side by side
+    steps: int  # of each lane per update
+    warmup: int = 0  # steps of each lane that are stored before the first update
+    uniform_warmup: bool = False  # whether those are taken at random
+    whole_episodes: bool = False
+    may_lag: bool = False  # on the host it may act one update behind, so that stepping and learning overlap
+    has_critic: bool = True
 
 
 class Algorithm(eqx.Module):
-    """An algorithm over decisions; every subclass is one file."""
+    """Learns a policy from batches of experience.
+
+    `shared` is what all seeds read and nobody writes, such as demonstrations: it is handed to every seed as it is,
+    never copied, donated or saved.
+    """
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """What a loop must know."""
+
+    @abstractmethod
+    def init_policy(self, spec: Spec, *, key: PRNGKeyArray) -> Policy:
+        """A policy before any training."""
+
+    @abstractmethod
+    def init(self, spec: Spec, shared: PyTree, *, key: PRNGKeyArray) -> TrainState:
+        """The state before any training."""
+
+    @abstractmethod
+    def actor(self, policy: Policy, explore: bool = True) -> Actor:
+        """The policy ready to act."""
+
+    @abstractmethod
+    def store(self, state: TrainState, batch: Transition) -> TrainState:
+        """Keeps a batch [T, N] without learning from it."""
+
+    @abstractmethod
+    def update(
+        self, state: TrainState, batch: Transition, shared: PyTree, key: PRNGKeyArray
+    ) -> tuple[TrainState, Metrics]:
+        """Learns from a fresh batch [T, N]; pure, knows no environment."""
+
+
+class PolicyAlgorithm(Algorithm):
+    """An algorithm that holds the parts of a policy itself, rather than wrapping another algorithm."""
 
     memory: Memory
     kernel: KernelBuilder = eqx.field(static=True)
-    critic: Any = eqx.field(static=True)  # a builder: CriticBuilder of V on policy, ActionValueBuilder of Q off policy
+    critic: CriticBuilder = eqx.field(static=True)
     reads: tuple[str, ...] = eqx.field(static=True)  # the views the actor reads
-    lanes: int = eqx.field(static=True)  # environments side by side
-    steps: int = eqx.field(static=True)  # steps of each per update
-    discount: float = eqx.field(static=True, default=0.99)
-    action_log_std: float = eqx.field(static=True, default=-0.5)
-    normalise_obs: bool = eqx.field(static=True, default=True)
+    lanes: int = required("environments side by side", low=1)
+    steps: int = required("steps of each lane per update", low=1)
+    discount: float = option(0.99, "gamma", low=0, high=1)
+    action_log_std: float = option(-0.5, "log standard deviation of continuous actions at the start")
+    normalise_obs: bool = option(True, "scale observations by their running mean and deviation")
 
-    # Episodic algorithms get a batch in which every lane starts a new episode.
-    whole_episodes: ClassVar[bool] = False
-    # Without a critic nothing carries the pathwise half of a decision's gradient.
-    has_critic: ClassVar[bool] = True
-    # Learns from stored experience: on the host it may act one update behind, so that stepping and learning overlap.
-    off_policy: ClassVar[bool] = False
+    traits: ClassVar[Traits]
 
-    @abstractmethod
-    def init(self, spec: Spec, *, key: PRNGKeyArray) -> TrainState: ...
+    def actor(self, policy: Policy, explore: bool = True) -> Actor:
+        return Actor(policy.kernel, policy.normaliser, self.memory, self.reads, explore)
 
-    @abstractmethod
-    def update(self, state: TrainState, batch: Transition, key: PRNGKeyArray) -> tuple[TrainState, Metrics]:
-        """Learns from a fresh batch [T, N]; pure, knows no environment."""
 
-    def actor(self, state: TrainState, explore: bool = True) -> Actor:
-        return Actor(state.kernel, state.normaliser, self.memory, self.reads, explore)
+def plain_heads(memory: Memory, spec: Spec, log_std: float) -> Heads:
+    """Unsquashed output heads, for on-policy algorithms."""
+    return Heads(plain_action_head(spec.action, log_std), memory.state_head(plain_state_head))
 
-    @property
-    def warmup(self) -> int:
-        """Steps of each lane that are stored before the first update."""
-        return 0
 
-    def warmup_actor(self, state: TrainState) -> Actor:
-        """Who acts in the warm-up."""
-        return self.actor(state)
+def build_kernel(builder: KernelBuilder, spec: Spec, reads: tuple[str, ...], heads: Heads, key: PRNGKeyArray) -> Kernel:
+    """A kernel that reads these views."""
+    return builder(sum(spec.views[name] for name in reads), heads, key)
 
-    def remember(self, state: TrainState, batch: Transition) -> TrainState:
-        """Stores a batch [T, N] without learning from it."""
-        return state
 
-    def heads(self, spec: Spec) -> Heads:
-        """The output heads this algorithm gives its kernels."""
-        return Heads(plain_action_head(spec.action, self.action_log_std), self.memory.state_head(plain_state_head))
+def samples(batch: Transition, reads: tuple[str, ...], valid: Array) -> Sample:
+    """What the memory rule needs of a piece of experience, observations already normalised."""
+    return Sample(read(batch.obs, reads), batch.z, batch.decision, batch.next_z, batch.first, valid)
 
-    def build_kernel(self, spec: Spec, key: PRNGKeyArray) -> Kernel:
-        return self.kernel(sum(spec.views[name] for name in self.reads), self.heads(spec), key)
 
-    def sample(self, batch: Transition, valid: Array) -> Sample:
-        """What the memory rule needs of a piece of experience, observations already normalised."""
-        obs = read(batch.obs, self.reads)
-        return Sample(obs, batch.z, batch.decision, batch.next_z, batch.first, valid)
-
-    def step_log_probs(self, kernel: Kernel, lane: Transition) -> Float[Array, " T"]:
-        """log pi(u_t | x_t) along one lane [T] under the memory rule, each step once."""
-        steps = lane.reward.shape[0]
-        time, _, valid = self.memory.segments(steps, 1)
-        samples = self.sample(jax.tree.map(lambda leaf: leaf[time], lane), jnp.asarray(valid))
-        now = jax.vmap(self.memory.evaluate, in_axes=(None, 0))(kernel, samples)
-        return jnp.zeros(steps).at[time].add(jnp.where(now.mask, total(now.log_prob), 0.0))
+def step_log_probs(memory: Memory, kernel: Kernel, lane: Transition, reads: tuple[str, ...]) -> Float[Array, " T"]:
+    """log pi(u_t | x_t) along one lane [T] under the memory rule, each step once."""
+    steps = lane.reward.shape[0]
+    time, _, valid = memory.segments(steps, 1)
+    pieces = samples(jax.tree.map(lambda leaf: leaf[time], lane), reads, jnp.asarray(valid))
+    now = jax.vmap(memory.evaluate, in_axes=(None, 0))(kernel, pieces)
+    return jnp.zeros(steps).at[time].add(jnp.where(now.mask, total(now.log_prob), 0.0))
 
 
 def normalised(normaliser: Normaliser, batch: Transition) -> Transition:

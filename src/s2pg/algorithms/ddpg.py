@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import equinox as eqx
-
 from s2pg.algorithms.td3 import TD3
+from s2pg.options import redefine
 
 
 class DDPG(TD3):
-    """The stateful deterministic policy gradient in its plainest form."""
+    """Deterministic policy gradient in its plainest form."""
 
-    critics: int = eqx.field(static=True, default=1)
-    gradient_steps: int = eqx.field(static=True, default=1)
-    policy_delay: int = eqx.field(static=True, default=1)
-    smoothing_action: float = eqx.field(static=True, default=0.0)
-    smoothing_state: float = eqx.field(static=True, default=0.0)
+    critics: int = redefine(TD3, "critics", 1)
+    gradient_steps: int = redefine(TD3, "gradient_steps", 1)
+    policy_delay: int = redefine(TD3, "policy_delay", 1)
+    smoothing_action: float = redefine(TD3, "smoothing_action", 0.0)
+    smoothing_state: float = redefine(TD3, "smoothing_state", 0.0)

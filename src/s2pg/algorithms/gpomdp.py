@@ -12,19 +12,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from s2pg.algorithms.reinforce import REINFORCE, optimal_baseline
+from s2pg.algorithms.base import step_log_probs
+from s2pg.algorithms.episodic import Episodic, optimal_baseline
 from s2pg.kernel import Kernel
 from s2pg.returns import discounted, first_episode
 from s2pg.types import Transition
 
 
-class GPOMDP(REINFORCE):
-    """REINFORCE with causality: later decisions do not pay for earlier rewards."""
+class GPOMDP(Episodic):
+    """REINFORCE that credits a reward to decisions before it."""
 
     def gradient(self, kernel: Kernel, batch: Transition) -> Kernel:
         def lane(lane: Transition) -> tuple[Kernel, Array]:
             alive = first_episode(lane.terminated, lane.truncated)
-            scores = jax.jacrev(lambda k: alive * self.step_log_probs(k, lane))(kernel)
+            scores = jax.jacrev(lambda k: alive * step_log_probs(self.memory, k, lane, self.reads))(kernel)
             so_far = jax.tree.map(lambda leaf: jnp.cumsum(leaf, axis=0), scores)
             return so_far, alive * discounted(lane.reward, self.discount)
 

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from s2pg.algorithms.base import Algorithm, Metrics, TrainState, normalised, over
-from s2pg.critics import Critic, Values, unroll
+from s2pg.algorithms.base import (
+    Metrics,
+    Plan,
+    Policy,
+    PolicyAlgorithm,
+    TrainState,
+    Traits,
+    build_kernel,
+    normalised,
+    over,
+    plain_heads,
+    samples,
+)  # fmt: skip
+from s2pg.critics import NOTHING, Critic, Values, state_value, unroll
 from s2pg.kernel import Kernel
-from s2pg.memory import Evaluation, restarts
+from s2pg.memory import Evaluation, Memory, restarts
 from s2pg.normalise import initial, merge
+from s2pg.optimise import norm
+from s2pg.options import option
 from s2pg.returns import gae
 from s2pg.types import Decision, Spec, State, Transition, total
 
@@ -30,117 +43,159 @@ class Learning(NamedTuple):
 
 
 class Networks(NamedTuple):
+    """What learns."""
+
     kernel: Kernel
     critic: Critic
 
 
-class OnPolicy(Algorithm):
+class Learner(NamedTuple):
+    """What an on-policy algorithm keeps beside the policy."""
+
+    critic: Critic
+    optimiser: Any
+    critic_memory: State  # h of every lane at the start of the next batch
+
+
+class OnPolicy(PolicyAlgorithm):
     """Learns from each batch once, with the advantages that a critic gives it."""
 
-    epochs: int = eqx.field(static=True, default=4)
-    minibatches: int = eqx.field(static=True, default=8)
-    learning_rate: float = eqx.field(static=True, default=5e-4)
-    anneal_updates: int = eqx.field(static=True, default=0)  # 0: constant; else the rate falls to 0 over so many
-    trace: float = eqx.field(static=True, default=0.95)  # lambda of the advantages
-    entropy_action: float = eqx.field(static=True, default=0.0)
-    entropy_state: float = eqx.field(static=True, default=0.0)
-    max_grad_norm: float = eqx.field(static=True, default=0.5)
+    epochs: int = option(4, "passes over a batch", low=1)
+    minibatches: int = option(8, "gradient steps per pass", low=1)
+    learning_rate: float = option(5e-4, "of Adam", above=0)
+    anneal_updates: int = option(0, "updates over which the learning rate falls to 0; 0: it stays", low=0)
+    trace: float = option(0.95, "lambda of the advantages", low=0, high=1)
+    entropy_action: float = option(0.0, "weight of the action's entropy")
+    entropy_state: float = option(0.0, "weight of the internal state's entropy")
+    max_grad_norm: float = option(0.5, "longer gradients are scaled down to this; 0: never", low=0)
+
+    traits: ClassVar[Traits] = Traits()
 
     @abstractmethod
-    def init_optimiser(self, networks: Networks) -> Any: ...
+    def init_optimiser(self, networks: Networks) -> Any:
+        """The state of the optimisers before any training."""
 
     @abstractmethod
-    def _epochs(self, state: TrainState, learning: Learning, key: PRNGKeyArray) -> tuple[Networks, Any, Metrics]:
+    def learn(
+        self, networks: Networks, optimiser: Any, learning: Learning, updates: Array, key: PRNGKeyArray
+    ) -> tuple[Networks, Any, Metrics]:
         """What a batch [T, N] makes of the networks and of their optimisers."""
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.lanes, self.steps)
 
     @property
     def anneal_steps(self) -> int:
         """Gradient steps over which learning rates fall to 0; 0: never."""
-        return (
-            self.anneal_updates * self.epochs * self._minibatches(len(self.memory.segments(self.steps, self.lanes)[0]))
-        )
+        count = len(self.memory.segments(self.steps, self.lanes).time)
+        return self.anneal_updates * self.epochs * min(self.minibatches, count)
 
-    def _minibatches(self, samples: int) -> int:
-        return min(self.minibatches, samples)
+    def init_policy(self, spec: Spec, *, key: PRNGKeyArray) -> Policy:
+        heads = plain_heads(self.memory, spec, self.action_log_std)
+        kernel = build_kernel(self.kernel, spec, self.reads, heads, key)
+        return Policy(kernel, initial(spec.views if self.normalise_obs else {}))
 
-    def annealed(self, updates: Array) -> Array:
-        """What is left of a rate after so many updates, between 1 and 0."""
-        return jnp.clip(1.0 - updates / self.anneal_updates, 0.0, 1.0) if self.anneal_updates else jnp.ones(())
-
-    def init(self, spec: Spec, *, key: PRNGKeyArray) -> TrainState:
-        kernel_key, critic_key = jax.random.split(key)
-        kernel = self.build_kernel(spec, kernel_key)
-        features = kernel.features(kernel.initial()).shape[0]
-        critic = self.critic(spec.views, features, critic_key)
-        optimiser = self.init_optimiser(Networks(kernel, critic))
+    def init(self, spec: Spec, shared: PyTree, *, key: PRNGKeyArray) -> TrainState:
+        policy_key, critic_key = jax.random.split(key)
+        policy = self.init_policy(spec, key=policy_key)
+        features = policy.kernel.features(policy.kernel.initial()).shape[0]
+        critic = self.critic(spec.views, features, NOTHING, critic_key)
+        optimiser = self.init_optimiser(Networks(policy.kernel, critic))
         memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.lanes, *leaf.shape)), critic.initial())
-        views = spec.views if self.normalise_obs else {}
-        return TrainState(kernel, critic, optimiser, initial(views), memory, jnp.zeros((), jnp.int32))
+        return TrainState(policy, Learner(critic, optimiser, memory), (), jnp.zeros((), jnp.int32))
 
-    def update(self, state: TrainState, batch: Transition, key: PRNGKeyArray) -> tuple[TrainState, Metrics]:
-        raw, batch = batch, normalised(state.normaliser, batch)
-        values, next_value = self._values(state, batch)
+    def store(self, state: TrainState, batch: Transition) -> TrainState:
+        return state
+
+    def update(
+        self, state: TrainState, batch: Transition, shared: PyTree, key: PRNGKeyArray
+    ) -> tuple[TrainState, Metrics]:
+        (kernel, normaliser), learner = state.policy, state.learner
+        raw, batch = batch, normalised(normaliser, batch)
+        networks = Networks(kernel, learner.critic)
+        values, next_value = batch_values(networks, learner.critic_memory, batch)
         advantage = jax.vmap(gae, in_axes=(1, 1, 1, 1, 1, None, None), out_axes=1)(
             batch.reward, values.value, next_value, batch.terminated, batch.truncated, self.discount, self.trace
         )
         learning = Learning(batch, advantage, advantage + values.value, values.h)
-        networks, optimiser, metrics = self._epochs(state, learning, key)
+        networks, optimiser, metrics = self.learn(networks, learner.optimiser, learning, state.updates, key)
         error = jnp.var(advantage) / (jnp.var(learning.target) + 1e-8)
         last_h = jax.tree.map(lambda leaf: leaf[-1], values.next_h)
         # Networks that no longer learn could not follow statistics that still move.
-        stats = merge(state.normaliser, raw.obs, self.annealed(state.updates))
-        state = TrainState(*networks, optimiser, stats, last_h, state.updates + 1)
-        return state, metrics | {"explained_variance": 1.0 - error, "value": jnp.mean(values.value)}
-
-    def _values(self, state: TrainState, batch: Transition) -> tuple[Values, Array]:
-        """V(s, z) and V(s', z') of a batch [T, N]; s' and z' are those before a reset."""
-        features = over(state.kernel.features, batch.reward.shape)
-        # Within a batch only an episode's start restarts a recurrent critic; its stored memory is then the initial one.
-        fresh = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (*batch.reward.shape, *leaf.shape)), state.critic.initial()
+        stats = merge(normaliser, raw.obs, annealed(state.updates, self.anneal_updates))
+        state = state._replace(
+            policy=Policy(networks.kernel, stats),
+            learner=Learner(networks.critic, optimiser, last_h),
+            updates=state.updates + 1,
         )
-        over_lanes = jax.vmap(unroll, in_axes=(None, 1, 1, 0, 1, 1), out_axes=1)
-        values = over_lanes(state.critic, batch.obs, features(batch.z), state.critic_memory, fresh, batch.first)
-        ahead = jax.vmap(jax.vmap(lambda obs, z, h: state.critic(obs, z, h)[0]))
-        return values, ahead(batch.next_obs, features(batch.next_z), values.next_h)
+        told = {"explained_variance": 1.0 - error, "value": jnp.mean(values.value), "parameter_norm": norm(networks)}
+        return state, metrics | told
 
-    def over_minibatches(self, body: Callable, carry: Any, samples: int, key: PRNGKeyArray) -> tuple[Any, Metrics]:
-        """`body(carry, chosen)` over minibatches of whole samples, shuffled anew each epoch; and its mean metrics."""
-        minibatches = self._minibatches(samples)
-        size = samples // minibatches
 
-        def epoch(carry: Any, key: PRNGKeyArray) -> tuple[Any, Metrics]:
-            order = jax.random.permutation(key, samples)[: minibatches * size]
-            return jax.lax.scan(body, carry, order.reshape(minibatches, size))
+def annealed(updates: Array, anneal_updates: int) -> Array:
+    """What is left of a rate after so many updates, between 1 and 0."""
+    return jnp.clip(1.0 - updates / anneal_updates, 0.0, 1.0) if anneal_updates else jnp.ones(())
 
-        carry, metrics = jax.lax.scan(epoch, carry, jax.random.split(key, self.epochs))
-        return carry, jax.tree.map(jnp.mean, metrics)
 
-    # Terms of losses, over samples [B, n] --------------------------------------------------------------------------
+def batch_values(networks: Networks, memory: State, batch: Transition) -> tuple[Values, Array]:
+    """V(s, z) and V(s', z') of a batch [T, N]; s' and z' are those before a reset."""
+    kernel, critic = networks
+    features = over(kernel.features, batch.reward.shape)
+    # Within a batch only an episode's start restarts a recurrent critic; its stored memory is then the initial one.
+    fresh = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*batch.reward.shape, *leaf.shape)), critic.initial())
+    over_lanes = jax.vmap(unroll, in_axes=(None, 1, 1, 0, 1, 1), out_axes=1)
+    values = over_lanes(critic, batch.obs, features(batch.z), memory, fresh, batch.first)
+    ahead = jax.vmap(jax.vmap(lambda obs, z, h: state_value(critic, obs, z, h)[0]))
+    return values, ahead(batch.next_obs, features(batch.next_z), values.next_h)
 
-    def evaluated(self, kernel: Kernel, row: Transition, valid: Array) -> Evaluation:
-        return jax.vmap(self.memory.evaluate, in_axes=(None, 0))(kernel, self.sample(row, valid))
 
-    def valued(self, networks: Networks, z: State, piece: Learning, valid: Array) -> Values:
-        """V(s, z), from the critic's own memory at the head of each sample; teaches the kernel nothing."""
-        row = piece.transition
-        features = over(networks.kernel.features, row.reward.shape)
-        head = jax.tree.map(lambda leaf: leaf[:, 0], piece.h)
-        restart = jax.vmap(restarts)(row.first, valid)
-        return jax.vmap(unroll, in_axes=(None, 0, 0, 0, 0, 0))(
-            networks.critic, row.obs, jax.lax.stop_gradient(features(z)), head, piece.h, restart
-        )
+def over_minibatches(
+    body: Callable, carry: Any, samples: int, epochs: int, minibatches: int, key: PRNGKeyArray
+) -> tuple[Any, Metrics]:
+    """`body(carry, chosen)` over minibatches of whole samples, shuffled anew each epoch; and its mean metrics."""
+    minibatches = min(minibatches, samples)
+    size = samples // minibatches
 
-    def future(self, networks: Networks, next_z: State, next_h: State, row: Transition) -> Array:
-        """(1 - terminated) gamma V_sg(s', z'_theta): teaches the kernel alone, and that only through z'."""
-        features = over(networks.kernel.features, row.reward.shape)
-        shielded = jax.lax.stop_gradient(networks.critic)
-        ahead = jax.vmap(jax.vmap(lambda obs, z, h: shielded(obs, z, h)[0]))
-        value = ahead(row.next_obs, features(next_z), jax.lax.stop_gradient(next_h))
-        return (1.0 - row.terminated) * self.discount * value
+    def epoch(carry: Any, key: PRNGKeyArray) -> tuple[Any, Metrics]:
+        order = jax.random.permutation(key, samples)[: minibatches * size]
+        return jax.lax.scan(body, carry, order.reshape(minibatches, size))
 
-    def bonus(self, entropy: Decision) -> Array:
-        return self.entropy_action * entropy.action + self.entropy_state * total(Decision((), entropy.state))
+    carry, metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
+    return carry, jax.tree.map(jnp.mean, metrics)
+
+
+# Terms of losses, over samples [B, n] --------------------------------------------------------------------------------
+
+
+def evaluations(memory: Memory, kernel: Kernel, row: Transition, reads: tuple[str, ...], valid: Array) -> Evaluation:
+    """Stored decisions under the present parameters."""
+    return jax.vmap(memory.evaluate, in_axes=(None, 0))(kernel, samples(row, reads, valid))
+
+
+def values(networks: Networks, z: State, piece: Learning, valid: Array) -> Values:
+    """V(s, z), from the critic's own memory at the head of each sample; teaches the kernel nothing."""
+    row = piece.transition
+    features = over(networks.kernel.features, row.reward.shape)
+    head = jax.tree.map(lambda leaf: leaf[:, 0], piece.h)
+    restart = jax.vmap(restarts)(row.first, valid)
+    return jax.vmap(unroll, in_axes=(None, 0, 0, 0, 0, 0))(
+        networks.critic, row.obs, jax.lax.stop_gradient(features(z)), head, piece.h, restart
+    )
+
+
+def future(networks: Networks, next_z: State, next_h: State, row: Transition, discount: float) -> Array:
+    """(1 - terminated) gamma V_sg(s', z'_theta): teaches the kernel alone, and that only through z'."""
+    features = over(networks.kernel.features, row.reward.shape)
+    shielded = jax.lax.stop_gradient(networks.critic)
+    ahead = jax.vmap(jax.vmap(lambda obs, z, h: state_value(shielded, obs, z, h)[0]))
+    value = ahead(row.next_obs, features(next_z), jax.lax.stop_gradient(next_h))
+    return (1.0 - row.terminated) * discount * value
+
+
+def entropy_bonus(entropy: Decision, action_weight: float, state_weight: float) -> Array:
+    """What a loss gives for the entropies of a decision's halves."""
+    return action_weight * entropy.action + state_weight * total(Decision((), entropy.state))
 
 
 def masked_mean(mask: Array) -> Callable[[Array], Array]:
@@ -148,7 +203,7 @@ def masked_mean(mask: Array) -> Callable[[Array], Array]:
     return lambda x: jnp.sum(jnp.where(mask, x, 0.0)) / jnp.sum(mask)
 
 
-def scaled(learning: Learning) -> tuple[Learning, Array]:
-    """With advantages of mean 0 and standard deviation 1, and what that was before."""
+def standardise(learning: Learning) -> tuple[Learning, Array]:
+    """The same with advantages of mean 0 and standard deviation 1, and what that was before."""
     mean, std = jnp.mean(learning.advantage), jnp.std(learning.advantage) + 1e-8
     return learning._replace(advantage=(learning.advantage - mean) / std), std

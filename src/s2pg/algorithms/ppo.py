@@ -13,26 +13,37 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.algorithms.base import Metrics, TrainState
-from s2pg.algorithms.onpolicy import Learning, Networks, OnPolicy, masked_mean, scaled
+from s2pg.algorithms.base import Metrics
+from s2pg.algorithms.onpolicy import (
+    Learning,
+    Networks,
+    OnPolicy,
+    entropy_bonus,
+    evaluations,
+    future,
+    masked_mean,
+    over_minibatches,
+    standardise,
+    values,
+)  # fmt: skip
 from s2pg.optimise import adam, norm, step
+from s2pg.options import option
 from s2pg.types import total
 
 
 class PPO(OnPolicy):
     """Clipped policy optimisation with generalised advantages."""
 
-    critic_learning_rate: float = eqx.field(static=True, default=0.0)  # 0: the actor's
-    clip: float = eqx.field(static=True, default=0.2)
-    kl_stop: float = eqx.field(static=True, default=0.0)  # 0: off; else an update stops beyond this divergence
-    pathwise_weight: float = eqx.field(static=True, default=0.3)  # w
-    drift_cost: float = eqx.field(static=True, default=1e-3)  # kappa
+    critic_learning_rate: float = option(0.0, "of the critic's Adam; 0: the same", low=0)
+    clip: float = option(0.2, "how far the importance ratio may leave 1", above=0)
+    kl_stop: float = option(0.0, "an update ends beyond this divergence; 0: never", low=0)
+    pathwise_weight: float = option(0.3, "weight of dV/dz' under s2pg-pathwise")  # w
+    drift_cost: float = option(1e-3, "keeps z' near its old mean under s2pg-pathwise")  # kappa
 
     @property
     def optimisers(self) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
@@ -45,17 +56,19 @@ class PPO(OnPolicy):
         parts: tuple[Any, Any] = (networks.kernel, networks.critic)
         return tuple(each.init(network) for each, network in zip(self.optimisers, parts, strict=True))
 
-    def _epochs(self, state: TrainState, learning: Learning, key: PRNGKeyArray) -> tuple[Networks, Any, Metrics]:
+    def learn(
+        self, networks: Networks, optimiser: Any, learning: Learning, updates: Array, key: PRNGKeyArray
+    ) -> tuple[Networks, Any, Metrics]:
         """Minibatches of whole samples, shuffled anew each epoch; after a KL stop they pass without effect."""
         segments = self.memory.segments(*learning.advantage.shape)
         table = jax.tree.map(jnp.asarray, segments)
-        learning, std = scaled(learning)
+        learning, std = standardise(learning)
 
         def minibatch(carry: tuple, chosen: Array) -> tuple[tuple, Metrics]:
             networks, optimiser, stopped = carry
             time, lane, valid = (column[chosen] for column in table)
             piece = jax.tree.map(lambda leaf: leaf[time, lane], learning)
-            grads, metrics = jax.grad(self._loss, has_aux=True)(networks, piece, valid, std)
+            grads, metrics = jax.grad(self.loss, has_aux=True)(networks, piece, valid, std)
             stepped = [step(*parts) for parts in zip(self.optimisers, grads, optimiser, networks, strict=True)]
             new = Networks(*(each.network for each in stepped)), tuple(each.state for each in stepped)
             if self.kl_stop > 0:
@@ -66,13 +79,16 @@ class PPO(OnPolicy):
             metrics |= {"stopped": stopped.astype(jnp.float32), "actor_gradient": norm(grads.kernel)}
             return (networks, optimiser, stopped), metrics
 
-        carry = (Networks(state.kernel, state.critic), state.optimiser, jnp.zeros((), bool))
-        (networks, optimiser, _), metrics = self.over_minibatches(minibatch, carry, len(segments.time), key)
+        carry, count = (networks, optimiser, jnp.zeros((), bool)), len(segments.time)
+        (networks, optimiser, _), metrics = over_minibatches(
+            minibatch, carry, count, self.epochs, self.minibatches, key
+        )
         return networks, optimiser, metrics
 
-    def _loss(self, networks: Networks, piece: Learning, valid: Array, std: Array) -> tuple[Array, Metrics]:
+    def loss(self, networks: Networks, piece: Learning, valid: Array, std: Array) -> tuple[Array, Metrics]:
+        """The sum of all terms above and of the critic's regression, over samples [B, n]."""
         row = piece.transition
-        now = self.evaluated(networks.kernel, row, valid)
+        now = evaluations(self.memory, networks.kernel, row, self.reads, valid)
         mean = masked_mean(now.mask)
 
         log_ratio = total(now.log_prob) - total(row.log_prob)
@@ -80,13 +96,14 @@ class PPO(OnPolicy):
         clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
         surrogate = mean(jnp.minimum(ratio * piece.advantage, clipped * piece.advantage))
 
-        values = self.valued(networks, now.z, piece, valid)
-        value_loss = 0.5 * mean((values.value - piece.target) ** 2)
-        pathwise = mean(self.future(networks, now.next_z, values.next_h, row)) / std
+        found = values(networks, now.z, piece, valid)
+        value_loss = 0.5 * mean((found.value - piece.target) ** 2)
+        pathwise = mean(future(networks, now.next_z, found.next_h, row, self.discount)) / std
 
         entropy = jax.tree.map(mean, now.entropy)
+        bonus = entropy_bonus(entropy, self.entropy_action, self.entropy_state)
         drift = mean(now.drift)
-        loss = -surrogate - self.pathwise_weight * pathwise + self.drift_cost * drift - self.bonus(entropy) + value_loss
+        loss = -surrogate - self.pathwise_weight * pathwise + self.drift_cost * drift - bonus + value_loss
         metrics = {
             "policy_loss": -surrogate,
             "value_loss": value_loss,

@@ -11,124 +11,167 @@ The dot is a sum over the halves of a decision: S2PG has alpha^a and alpha^z, th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from s2pg import replay
 from s2pg.algorithms.base import Metrics, TrainState
-from s2pg.algorithms.offpolicy import Batch, OffPolicy, mean
+from s2pg.algorithms.offpolicy import (
+    Batch,
+    OffPolicy,
+    critic_histories,
+    decision_values,
+    draw,
+    judged,
+    mean,
+    regression,
+    unfold,
+)  # fmt: skip
+from s2pg.critics import Critic
 from s2pg.heads import Heads, squashed_action_head, squashed_state_head
 from s2pg.kernel import Kernel
 from s2pg.memory import ReplayEvaluation
 from s2pg.optimise import adam, follow, norm, step
+from s2pg.options import option, redefine
 from s2pg.types import Decision, Spec, weighted
 
 
 class Optimisers(NamedTuple):
+    """Optimisers, or their states."""
+
     actor: Any
     critic: Any
     temperature: Any
 
 
-class Foreseen(NamedTuple):
-    """What the actor's loss finds on its way and the rest of an update uses."""
+class Learner(NamedTuple):
+    """What SAC keeps beside the policy."""
 
-    unfolded: ReplayEvaluation
-    log_prob: Decision  # means over the batch
+    critic: Critic
+    target: Critic  # slow copies
+    temperature: Decision  # log alpha, one for each half of a decision
+    optimiser: Optimisers
+
+
+# (gradient, metrics) of the critics' objective, from the state, a batch and what the policy makes of it.
+CriticGradient = Callable[[TrainState, Batch, ReplayEvaluation, PRNGKeyArray], tuple[Critic, Metrics]]
 
 
 class SAC(OffPolicy):
-    """Soft actor-critic with a temperature for each half of a decision."""
+    """Soft actor-critic with a temperature for each half of u."""
 
-    action_log_std: float = eqx.field(static=True, default=0.0)
-    alpha_action: float = eqx.field(static=True, default=1.0)  # at the start
-    alpha_state: float = eqx.field(static=True, default=0.01)
-    alpha_learning_rate: float = eqx.field(static=True, default=3e-4)
-    alpha_state_learning_rate: float = eqx.field(static=True, default=3e-4)
-    entropy_per_action: float = eqx.field(static=True, default=-1.0)  # target entropy of each dimension of a ...
-    entropy_per_state: float = eqx.field(static=True, default=-1.0)  # ... and of z'
-    target_state_entropy: bool = eqx.field(static=True, default=False)  # count z's entropy as a reward
-    log_alpha_loss: bool = eqx.field(static=True, default=True)  # descend on log alpha, or on alpha
+    action_log_std: float = redefine(OffPolicy, "action_log_std", 0.0)
+    alpha_action: float = option(1.0, "temperature of the action's entropy at the start", above=0)
+    alpha_state: float = option(0.01, "temperature of the entropy of z' at the start, under s2pg", above=0)
+    alpha_learning_rate: float = option(3e-4, "of the action's temperature", low=0)
+    alpha_state_learning_rate: float = option(3e-4, "of the state's temperature", low=0)
+    entropy_per_action: float = option(-1.0, "target entropy of each dimension of an action")
+    entropy_per_state: float = option(-1.0, "target entropy of each dimension of z'")
+    target_state_entropy: bool = option(
+        False, "count the entropy of z' as a reward (the paper does, the authors' code does not)"
+    )
+    log_alpha_loss: bool = option(True, "temperatures descend on log alpha (the authors' code) or on alpha (the paper)")
+
+    @property
+    def steps_per_turn(self) -> int:
+        return 1
 
     @property
     def optimisers(self) -> Optimisers:
+        """Those of actor, critics and temperatures."""
         critic_rate = self.critic_learning_rate or self.learning_rate
         actor = adam(self.learning_rate, self.max_grad_norm, self.anneal_steps, rest=self.critic_first)
         critic = adam(critic_rate, self.max_grad_norm, self.anneal_steps)
-        return Optimisers(actor, critic, optax.scale_by_adam())  # rates differ between the halves: see `_cool`
+        return Optimisers(actor, critic, optax.scale_by_adam())  # rates differ between the halves: see `cool`
 
     def heads(self, spec: Spec) -> Heads:
         action = squashed_action_head(spec.action, self.action_log_std)
         return Heads(action, self.memory.state_head(squashed_state_head))
 
-    def init(self, spec: Spec, *, key: PRNGKeyArray) -> TrainState:
-        kernel, critic, views = self.build(spec, key)
+    def init_learner(self, kernel: Kernel, critic: Critic) -> Learner:
         start = self.memory.halves(self.alpha_action, self.alpha_state)
         temperature = jax.tree.map(lambda alpha: jnp.asarray(math.log(alpha), jnp.float32), start)
         parts = (kernel, critic, temperature)
         optimiser = Optimisers(*(each.init(part) for each, part in zip(self.optimisers, parts, strict=True)))
-        return TrainState(
-            kernel, critic, optimiser, self.statistics(spec, views), (), jnp.zeros((), jnp.int32),
-            target=critic, temperature=temperature, replay=self.empty(kernel, views, spec),
-        )  # fmt: skip
+        return Learner(critic, critic, temperature, optimiser)
 
     def learn(self, state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, Metrics]:
-        sample_key, fresh_key, now_key, ahead_key = jax.random.split(key, 4)
-        found, batch = self.recall(state, sample_key)
-        (actor_loss, seen), actor_gradient = jax.value_and_grad(self.actor_loss, has_aux=True)(
-            state.kernel, state, batch, fresh_key, now_key
+        sample_key, *keys = jax.random.split(key, 4)
+        found, batch = self.sample_batch(state.replay, state.policy, sample_key)
+        state, unfolded, metrics = self.descend(state, batch, keys, self.critic_gradient)
+        return state._replace(replay=replay.write(state.replay, found, unfolded.fresh)), metrics
+
+    def descend(
+        self, state: TrainState, batch: Batch, keys: list[PRNGKeyArray], critic_gradient: CriticGradient
+    ) -> tuple[TrainState, ReplayEvaluation, Metrics]:
+        """One step of actor, critics and temperatures, all from the same parameters; and the samples as they saw them.
+
+        Another objective of the critics is another `critic_gradient`.
+        """
+        refresh_key, now_key, ahead_key = keys
+        learner, kernel = state.learner, state.policy.kernel
+        (actor_loss, (unfolded, log_prob)), actor_gradient = jax.value_and_grad(self.actor_loss, has_aux=True)(
+            kernel, state, batch, refresh_key, now_key
         )
-        unfolded = seen.unfolded
-        target = self.target(state, batch, unfolded, ahead_key)
-        decision = self.memory.halves(batch.action, unfolded.next_z)
-        critic_loss, critic_gradient = jax.value_and_grad(self.critic_loss)(
-            state.critic, state.kernel, batch, unfolded.z, decision, target
+        gradient, metrics = critic_gradient(state, batch, unfolded, ahead_key)
+        optimisers, states = self.optimisers, learner.optimiser
+        new_kernel, actor_state = step(optimisers.actor, actor_gradient, states.actor, kernel)
+        critic, critic_state = step(optimisers.critic, gradient, states.critic, learner.critic)
+        temperature, temperature_state = self.cool(state, log_prob, self.wanted(batch, unfolded))
+        learned = Learner(
+            critic,
+            follow(learner.target, critic, self.target_rate),
+            temperature,
+            Optimisers(actor_state, critic_state, temperature_state),
         )
-        optimisers = self.optimisers
-        kernel, actor_state = step(optimisers.actor, actor_gradient, state.optimiser.actor, state.kernel)
-        critic, critic_state = step(optimisers.critic, critic_gradient, state.optimiser.critic, state.critic)
-        temperature, temperature_state = self._cool(state, seen.log_prob, self.wanted(batch, unfolded))
-        metrics = {
+        metrics |= {
             "actor_loss": actor_loss,
-            "critic_loss": critic_loss,
-            "value": mean(target, batch.mask),
             "actor_gradient": norm(actor_gradient),
-            **_named("alpha", jax.tree.map(jnp.exp, state.temperature)),
-            **_named("entropy", jax.tree.map(jnp.negative, seen.log_prob)),
+            **_named("alpha", jax.tree.map(jnp.exp, learner.temperature)),
+            **_named("entropy", jax.tree.map(jnp.negative, log_prob)),
         }
-        return state._replace(
-            kernel=kernel,
-            critic=critic,
-            optimiser=Optimisers(actor_state, critic_state, temperature_state),
-            target=follow(state.target, critic, self.target_rate),
-            temperature=temperature,
-            replay=replay.write(state.replay, found, unfolded.fresh),
-            updates=state.updates + 1,
-        ), metrics
+        policy = state.policy._replace(kernel=new_kernel)
+        return state._replace(policy=policy, learner=learned, updates=state.updates + 1), unfolded, metrics
 
     def actor_loss(
-        self, kernel: Kernel, state: TrainState, batch: Batch, fresh_key: PRNGKeyArray, now_key: PRNGKeyArray
-    ) -> tuple[Array, Foreseen]:
-        unfolded = self.unfold(kernel, batch, fresh_key)
-        decision, log_prob = self.draw(unfolded.now, now_key)
-        h, _ = self.histories(state.critic, batch)
-        values = self.values(state.critic, state.kernel, batch.obs, h, unfolded.z, decision)
-        cost = weighted(jax.tree.map(jnp.exp, state.temperature), log_prob)
-        seen = Foreseen(unfolded, jax.tree.map(lambda x: mean(x, batch.mask), log_prob))
-        return mean(cost - self.judged(values), batch.mask), jax.lax.stop_gradient(seen)
+        self, kernel: Kernel, state: TrainState, batch: Batch, refresh_key: PRNGKeyArray, now_key: PRNGKeyArray
+    ) -> tuple[Array, tuple[ReplayEvaluation, Decision]]:
+        """L_pi; and, for the rest of an update, the samples under the policy and the mean of log pi(u~ | x)."""
+        learner = state.learner
+        unfolded = unfold(self.memory, kernel, batch, refresh_key)
+        decision, log_prob = draw(self.memory, unfolded.now, now_key)
+        h, _ = critic_histories(learner.critic, batch)
+        values = decision_values(learner.critic, state.policy.kernel, batch.obs, h, unfolded.z, decision)
+        cost = weighted(jax.tree.map(jnp.exp, learner.temperature), log_prob)
+        seen = (unfolded, jax.tree.map(lambda x: mean(x, batch.mask), log_prob))
+        return mean(cost - judged(values, self.actor_value), batch.mask), jax.lax.stop_gradient(seen)
 
-    def target(self, state: TrainState, batch: Batch, unfolded: ReplayEvaluation, key: PRNGKeyArray) -> Array:
-        """y [B, m]."""
-        decision, log_prob = self.draw(unfolded.ahead, key)
-        _, h = self.histories(state.target, batch)
-        values = self.values(state.target, state.kernel, batch.next_obs, h, unfolded.next_z, decision)
+    def critic_gradient(
+        self, state: TrainState, batch: Batch, unfolded: ReplayEvaluation, key: PRNGKeyArray
+    ) -> tuple[Critic, Metrics]:
+        """The gradient of L_Q."""
+        target = self.target(state, batch, unfolded, key)
+        decision = self.memory.halves(batch.action, unfolded.next_z)
+        loss, gradient = jax.value_and_grad(regression)(
+            state.learner.critic, state.policy.kernel, batch, unfolded.z, decision, target
+        )
+        return gradient, {"critic_loss": loss, "value": mean(target, batch.mask)}
+
+    def target(
+        self, state: TrainState, batch: Batch, unfolded: ReplayEvaluation, key: PRNGKeyArray
+    ) -> Float[Array, "B m"]:
+        """y."""
+        learner = state.learner
+        decision, log_prob = draw(self.memory, unfolded.ahead, key)
+        _, h = critic_histories(learner.target, batch)
+        values = decision_values(learner.target, state.policy.kernel, batch.next_obs, h, unfolded.next_z, decision)
         counted = self.memory.halves(1.0, float(self.target_state_entropy))
-        weights = jax.tree.map(lambda count, log_alpha: count * jnp.exp(log_alpha), counted, state.temperature)
+        weights = jax.tree.map(lambda count, log_alpha: count * jnp.exp(log_alpha), counted, learner.temperature)
         return batch.reward + self.discount * batch.alive * (jnp.min(values, axis=0) - weighted(weights, log_prob))
 
     def wanted(self, batch: Batch, unfolded: ReplayEvaluation) -> Decision:
@@ -138,15 +181,18 @@ class SAC(OffPolicy):
         return jax.tree.map(jnp.asarray, self.memory.halves(action, self.entropy_per_state * size))
 
     def temperature_loss(self, log_alpha: Decision, log_prob: Decision, wanted: Decision) -> Array:
+        """L_alpha."""
         scale = (lambda x: x) if self.log_alpha_loss else jnp.exp
         return -weighted(jax.tree.map(scale, log_alpha), jax.tree.map(jnp.add, log_prob, wanted))
 
-    def _cool(self, state: TrainState, log_prob: Decision, wanted: Decision) -> tuple[Decision, Any]:
-        gradient = jax.grad(self.temperature_loss)(state.temperature, log_prob, wanted)
-        direction, optimiser = self.optimisers.temperature.update(gradient, state.optimiser.temperature)
+    def cool(self, state: TrainState, log_prob: Decision, wanted: Decision) -> tuple[Decision, Any]:
+        """One step of the temperatures, each at its own rate."""
+        learner = state.learner
+        gradient = jax.grad(self.temperature_loss)(learner.temperature, log_prob, wanted)
+        direction, optimiser = self.optimisers.temperature.update(gradient, learner.optimiser.temperature)
         rates = self.memory.halves(self.alpha_learning_rate, self.alpha_state_learning_rate)
         begun = (state.updates >= self.critic_first).astype(jnp.float32)  # temperatures rest with the actor
-        return jax.tree.map(lambda x, d, rate: x - begun * rate * d, state.temperature, direction, rates), optimiser
+        return jax.tree.map(lambda x, d, rate: x - begun * rate * d, learner.temperature, direction, rates), optimiser
 
 
 def _named(name: str, decision: Decision) -> Metrics:

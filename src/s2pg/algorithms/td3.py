@@ -14,18 +14,29 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from s2pg import replay
 from s2pg.algorithms.base import Metrics, TrainState
-from s2pg.algorithms.offpolicy import Batch, OffPolicy, mean
+from s2pg.algorithms.offpolicy import (
+    Batch,
+    OffPolicy,
+    critic_histories,
+    decision_values,
+    draw,
+    judged,
+    mean,
+    regression,
+    unfold,
+)  # fmt: skip
+from s2pg.critics import Critic
 from s2pg.heads import Heads, noisy_action_head, noisy_state_head
 from s2pg.kernel import Kernel
 from s2pg.optimise import adam, follow, norm, step
-from s2pg.types import Decision, Spec
+from s2pg.options import option, redefine
+from s2pg.types import Decision, Spec, State
 
 
 class Networks(NamedTuple):
@@ -35,20 +46,32 @@ class Networks(NamedTuple):
     critic: Any
 
 
-class TD3(OffPolicy):
-    """Deterministic policies, explored around with noise of a fixed size: exp(action_log_std), exp(state_log_std)."""
+class Learner(NamedTuple):
+    """What TD3 keeps beside the policy."""
 
-    action_log_std: float = eqx.field(static=True, default=math.log(0.1))
-    learning_rate: float = eqx.field(static=True, default=1e-3)
-    batch_size: int = eqx.field(static=True, default=100)
-    gradient_steps: int = eqx.field(static=True, default=2)
-    actor_value: Literal["min", "mean", "first"] = eqx.field(static=True, default="first")
-    policy_delay: int = eqx.field(static=True, default=2)  # steps of the critic for one of the actor
-    smoothing_action: float = eqx.field(static=True, default=0.2)
-    smoothing_action_clip: float = eqx.field(static=True, default=0.5)
-    smoothing_state: float = eqx.field(static=True, default=0.05)
-    smoothing_state_clip: float = eqx.field(static=True, default=0.125)
-    saturation_cost: float = eqx.field(static=True, default=0.0)  # k
+    critic: Critic
+    target: Networks
+    optimiser: Networks
+
+
+class TD3(OffPolicy):
+    """Twin delayed deterministic policy gradient.
+
+    Policies are deterministic, explored around with noise of a fixed size: exp(action_log_std), exp(state_log_std)."""
+
+    action_log_std: float = redefine(OffPolicy, "action_log_std", math.log(0.1))
+    learning_rate: float = redefine(OffPolicy, "learning_rate", 1e-3)
+    batch_size: int = redefine(OffPolicy, "batch_size", 100)
+    gradient_steps: int = redefine(OffPolicy, "gradient_steps", 2)
+    actor_value: Literal["min", "mean", "first"] = redefine(OffPolicy, "actor_value", "first")
+    policy_delay: int = option(2, "gradient steps of the critic for one of the actor", low=1)
+    smoothing_action: float = option(0.2, "noise on the actions of targets ...", low=0)
+    smoothing_action_clip: float = option(0.5, "... and how far it may go", low=0)
+    smoothing_state: float = option(0.05, "noise on z' of targets ...", low=0)
+    smoothing_state_clip: float = option(0.125, "... and how far it may go", low=0)
+    saturation_cost: float = option(
+        0.0, "keeps z' of the actor out of the corners of [-1, 1], where its gradient vanishes, under s2pg", low=0
+    )  # k
 
     @property
     def steps_per_turn(self) -> int:
@@ -56,6 +79,7 @@ class TD3(OffPolicy):
 
     @property
     def optimisers(self) -> Networks:
+        """Those of actor and critics."""
         turns, rest = (steps // self.policy_delay for steps in (self.anneal_steps, self.critic_first))
         actor = adam(self.learning_rate, self.max_grad_norm, turns, rest=rest)
         critic_rate = self.critic_learning_rate or self.learning_rate
@@ -65,61 +89,56 @@ class TD3(OffPolicy):
         action = noisy_action_head(spec.action, self.action_log_std)
         return Heads(action, self.memory.state_head(noisy_state_head))
 
-    def init(self, spec: Spec, *, key: PRNGKeyArray) -> TrainState:
-        kernel, critic, views = self.build(spec, key)
+    def init_learner(self, kernel: Kernel, critic: Critic) -> Learner:
         networks = Networks(kernel, critic)
         optimiser = Networks(*(each.init(part) for each, part in zip(self.optimisers, networks, strict=True)))
-        return TrainState(
-            kernel, critic, optimiser, self.statistics(spec, views), (), jnp.zeros((), jnp.int32),
-            target=networks, replay=self.empty(kernel, views, spec),
-        )  # fmt: skip
+        return Learner(critic, networks, optimiser)
 
     def learn(self, state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, Metrics]:
         """`policy_delay` steps of the critic, then one of the actor, on the batch of the last."""
         keys = jax.random.split(key, self.policy_delay)
         for each in keys[:-1]:
-            state, _, _ = self._learn_values(state, each)
-        state, batch, metrics = self._learn_values(state, keys[-1])
-        loss, gradient = jax.value_and_grad(self.actor_loss)(state.kernel, state, batch)
-        kernel, optimiser = step(self.optimisers.kernel, gradient, state.optimiser.kernel, state.kernel)
-        target = state.target._replace(kernel=follow(state.target.kernel, kernel, self._actor_target_rate))
-        state = state._replace(kernel=kernel, optimiser=state.optimiser._replace(kernel=optimiser), target=target)
+            state, _, _ = self.learn_values(state, each)
+        state, batch, metrics = self.learn_values(state, keys[-1])
+        learner, kernel = state.learner, state.policy.kernel
+        loss, gradient = jax.value_and_grad(self.actor_loss)(kernel, state, batch)
+        kernel, optimiser = step(self.optimisers.kernel, gradient, learner.optimiser.kernel, kernel)
+        # The slow copy of the actor follows once a turn as far as it would in `policy_delay` steps.
+        rate = 1.0 - (1.0 - self.target_rate) ** self.policy_delay
+        learner = learner._replace(
+            target=learner.target._replace(kernel=follow(learner.target.kernel, kernel, rate)),
+            optimiser=learner.optimiser._replace(kernel=optimiser),
+        )
+        state = state._replace(policy=state.policy._replace(kernel=kernel), learner=learner)
         return state, metrics | {"actor_loss": loss, "actor_gradient": norm(gradient)}
 
-    @property
-    def _actor_target_rate(self) -> float:
-        """The slow copy of the actor follows once a turn as far as it would in `policy_delay` steps."""
-        return 1.0 - (1.0 - self.target_rate) ** self.policy_delay
-
-    def _learn_values(self, state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, Batch, Metrics]:
-        sample_key, fresh_key, smooth_key = jax.random.split(key, 3)
-        found, batch = self.recall(state, sample_key)
-        unfolded = self.unfold(state.kernel, batch, fresh_key)
+    def learn_values(self, state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, Batch, Metrics]:
+        """One step of the critics, and the batch it was made on."""
+        sample_key, refresh_key, smooth_key = jax.random.split(key, 3)
+        learner, kernel = state.learner, state.policy.kernel
+        found, batch = self.sample_batch(state.replay, state.policy, sample_key)
+        unfolded = unfold(self.memory, kernel, batch, refresh_key)
         latest = jax.tree.map(lambda leaf: leaf[:, -1], unfolded.next_z)
-        target = self.target(state, batch, latest, smooth_key)
+        target = self.target(learner.target, batch, latest, smooth_key)
         decision = self.memory.halves(batch.action, unfolded.next_z)
-        loss, gradient = jax.value_and_grad(self.critic_loss)(
-            state.critic, state.kernel, batch, unfolded.z, decision, target
+        loss, gradient = jax.value_and_grad(regression)(learner.critic, kernel, batch, unfolded.z, decision, target)
+        critic, optimiser = step(self.optimisers.critic, gradient, learner.optimiser.critic, learner.critic)
+        learner = Learner(
+            critic,
+            learner.target._replace(critic=follow(learner.target.critic, critic, self.target_rate)),
+            learner.optimiser._replace(critic=optimiser),
         )
-        critic, optimiser = step(self.optimisers.critic, gradient, state.optimiser.critic, state.critic)
-        followed = state.target._replace(critic=follow(state.target.critic, critic, self.target_rate))
-        state = state._replace(
-            critic=critic,
-            optimiser=state.optimiser._replace(critic=optimiser),
-            target=followed,
-            replay=replay.write(state.replay, found, unfolded.fresh),
-            updates=state.updates + 1,
-        )
+        written = replay.write(state.replay, found, unfolded.fresh)
+        state = state._replace(learner=learner, replay=written, updates=state.updates + 1)
         return state, batch, {"critic_loss": loss, "value": mean(target, batch.mask)}
 
-    def target(self, state: TrainState, batch: Batch, next_z: Any, key: PRNGKeyArray) -> Array:
-        """y [B, m], with z' of the last rows as given."""
-        slow: Networks = state.target
+    def target(self, slow: Networks, batch: Batch, next_z: State, key: PRNGKeyArray) -> Float[Array, "B m"]:
+        """y, with z' of the last rows as given."""
         batch = batch._replace(samples=batch.samples._replace(next_z=next_z))
-        unfolded = self.unfold(slow.kernel, batch, None)
-        decision = self.smooth(self.draw(unfolded.ahead, None)[0], key)
-        _, h = self.histories(slow.critic, batch)
-        values = self.values(slow.critic, slow.kernel, batch.next_obs, h, unfolded.next_z, decision)
+        unfolded = unfold(self.memory, slow.kernel, batch, None)
+        decision = self.smooth(draw(self.memory, unfolded.ahead, None)[0], key)
+        _, h = critic_histories(slow.critic, batch)
+        values = decision_values(slow.critic, slow.kernel, batch.next_obs, h, unfolded.next_z, decision)
         return batch.reward + self.discount * batch.alive * jnp.min(values, axis=0)
 
     def smooth(self, decision: Decision, key: PRNGKeyArray) -> Decision:
@@ -138,11 +157,13 @@ class TD3(OffPolicy):
         return jax.tree.map(one, std, limit, keys, decision)
 
     def actor_loss(self, kernel: Kernel, state: TrainState, batch: Batch) -> Array:
-        unfolded = self.unfold(kernel, batch, None)
-        decision, _ = self.draw(unfolded.now, None)
-        h, _ = self.histories(state.critic, batch)
-        values = self.values(state.critic, state.kernel, batch.obs, h, unfolded.z, decision)
-        return -mean(self.judged(values) - self.saturation_cost * saturation(decision), batch.mask)
+        """L_mu."""
+        unfolded = unfold(self.memory, kernel, batch, None)
+        decision, _ = draw(self.memory, unfolded.now, None)
+        critic = state.learner.critic
+        h, _ = critic_histories(critic, batch)
+        values = decision_values(critic, state.policy.kernel, batch.obs, h, unfolded.z, decision)
+        return -mean(judged(values, self.actor_value) - self.saturation_cost * saturation(decision), batch.mask)
 
 
 def saturation(decision: Decision) -> Array:

@@ -21,19 +21,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
 import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from s2pg.algorithms.base import Metrics, TrainState
-from s2pg.algorithms.onpolicy import Learning, Networks, OnPolicy, masked_mean, scaled
+from s2pg.algorithms.base import Metrics
+from s2pg.algorithms.onpolicy import (
+    Learning,
+    Networks,
+    OnPolicy,
+    annealed,
+    entropy_bonus,
+    evaluations,
+    future,
+    masked_mean,
+    over_minibatches,
+    standardise,
+    values,
+)  # fmt: skip
 from s2pg.distributions import Distribution
 from s2pg.kernel import Kernel
 from s2pg.memory import Evaluation
 from s2pg.optimise import adam, norm, step
+from s2pg.options import option, redefine
 from s2pg.types import Decision, State, total
 
 Product = Callable[[Any], Any]  # v -> F v, on trees like the kernel
@@ -59,16 +71,20 @@ class Measurement(NamedTuple):
 
 
 class TRPO(OnPolicy):
-    """Natural gradients within a radius of the joint KL divergence; the critic learns by Adam, as under PPO."""
+    """Natural gradients within a trust region of decisions.
 
-    learning_rate: float = eqx.field(static=True, default=1e-3)  # the critic's
-    radius: float = eqx.field(static=True, default=0.01)  # delta
-    damping: float = eqx.field(static=True, default=0.1)  # added to the diagonal of F
-    cg_steps: int = eqx.field(static=True, default=10)
-    cg_tolerance: float = eqx.field(static=True, default=1e-4)  # of the residual, relative to the gradient
-    fisher_share: float = eqx.field(static=True, default=1.0)  # of the samples, for F alone
-    backtracks: int = eqx.field(static=True, default=10)  # step sizes tried: 1, 1/2, 1/4 ...
-    pathwise_weight: float = eqx.field(static=True, default=1.0)  # w
+    The radius is that of the joint KL divergence; the critic learns by Adam, as under PPO."""
+
+    learning_rate: float = redefine(OnPolicy, "learning_rate", 1e-3)  # the critic's
+    radius: float = option(0.01, "delta: how far the joint divergence of decisions may go in one update", above=0)
+    damping: float = option(0.1, "added to the diagonal of the Fisher matrix", above=0)
+    cg_steps: int = option(10, "of conjugate gradients, at most", low=1)
+    cg_tolerance: float = option(
+        1e-4, "residual of conjugate gradients, relative to the gradient, at which they stop", low=0
+    )
+    fisher_share: float = option(1.0, "share of the samples that the Fisher matrix is taken from", above=0, high=1)
+    backtracks: int = option(10, "step sizes that the line search tries: 1, 1/2, 1/4 ...", low=1)
+    pathwise_weight: float = option(1.0, "weight of dV/dz' under s2pg-pathwise")  # w
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
@@ -78,17 +94,19 @@ class TRPO(OnPolicy):
         critic: Any = networks.critic
         return self.optimiser.init(critic)
 
-    def _epochs(self, state: TrainState, learning: Learning, key: PRNGKeyArray) -> tuple[Networks, Any, Metrics]:
+    def learn(
+        self, networks: Networks, optimiser: Any, learning: Learning, updates: Array, key: PRNGKeyArray
+    ) -> tuple[Networks, Any, Metrics]:
         fisher_key, critic_key = jax.random.split(key)
-        kernel, batch = state.kernel, self.gather(state, learning)
+        kernel, batch = networks.kernel, self.gather(networks, learning)
         # First the policy: a critic that has seen this batch would bring its outcomes in a second time.
-        measure = lambda new: self.measure(Networks(new, state.critic), batch)  # noqa: E731
+        measure = lambda new: self.measure(Networks(new, networks.critic), batch)  # noqa: E731
         gradient, before = jax.grad(lambda new: ((seen := measure(new)).objective, seen), has_aux=True)(kernel)
         fisher = self.fisher(kernel, self.thinned(batch, fisher_key))
-        radius = self.radius * self.annealed(state.updates)
+        radius = self.radius * annealed(updates, self.anneal_updates)
         step, residual = natural_step(fisher, gradient, radius, self.damping, self.cg_steps, self.cg_tolerance)
         kernel, fraction, seen = line_search(measure, kernel, before, step, radius, self.backtracks)
-        critic, optimiser, fitted = self.fit(state, batch, critic_key)
+        critic, optimiser, fitted = self.fit(networks, optimiser, batch, critic_key)
         metrics = seen.metrics | fitted | {
             "kl": seen.kl,
             "accepted": (fraction > 0).astype(jnp.float32),
@@ -98,15 +116,15 @@ class TRPO(OnPolicy):
         }  # fmt: skip
         return Networks(kernel, critic), optimiser, metrics
 
-    def gather(self, state: TrainState, learning: Learning) -> Batch:
+    def gather(self, networks: Networks, learning: Learning) -> Batch:
+        """All samples of a batch, and what the old parameters make of them."""
         time, lane, valid = map(jnp.asarray, self.memory.segments(*learning.advantage.shape))
-        learning, std = scaled(learning)
+        learning, std = standardise(learning)
         piece = jax.tree.map(lambda leaf: leaf[time, lane], learning)
-        old = self.evaluated(state.kernel, piece.transition, valid)
-        networks = Networks(state.kernel, state.critic)
-        values = self.valued(networks, old.z, piece, valid)
-        future = self.future(networks, old.next_z, values.next_h, piece.transition)
-        return Batch(piece, valid, old, values.next_h, future, std)
+        old = evaluations(self.memory, networks.kernel, piece.transition, self.reads, valid)
+        found = values(networks, old.z, piece, valid)
+        ahead = future(networks, old.next_z, found.next_h, piece.transition, self.discount)
+        return Batch(piece, valid, old, found.next_h, ahead, std)
 
     def thinned(self, batch: Batch, key: PRNGKeyArray) -> Batch:
         """A share of the samples, drawn at random."""
@@ -125,16 +143,20 @@ class TRPO(OnPolicy):
     def measure(self, networks: Networks, batch: Batch) -> Measurement:
         """L and D of a policy on all samples."""
         piece, old = batch.piece, batch.old
-        now, mean = self.evaluated(networks.kernel, piece.transition, batch.valid), masked_mean(old.mask)
+        now = evaluations(self.memory, networks.kernel, piece.transition, self.reads, batch.valid)
+        mean = masked_mean(old.mask)
         ratio = jnp.exp(total(now.log_prob) - total(old.log_prob))
         surrogate = mean(ratio * piece.advantage)
         # As a difference: the value itself may be so large that a surrogate near 0 is lost beside it.
-        gained = self.future(networks, now.next_z, batch.next_h, piece.transition) - batch.future
-        future = mean(gained) / batch.std
+        ahead = future(networks, now.next_z, batch.next_h, piece.transition, self.discount)
+        gained = mean(ahead - batch.future) / batch.std
         entropy = jax.tree.map(mean, now.entropy)
-        objective = surrogate + self.pathwise_weight * future + self.bonus(entropy)
+        bonus = entropy_bonus(entropy, self.entropy_action, self.entropy_state)
+        objective = surrogate + self.pathwise_weight * gained + bonus
         kl = mean(divergence(self.halves(old), self.halves(now)))
-        return Measurement(objective, kl, {"policy_loss": -surrogate, "entropy": entropy.action, "drift": mean(now.drift)})
+        return Measurement(
+            objective, kl, {"policy_loss": -surrogate, "entropy": entropy.action, "drift": mean(now.drift)}
+        )
 
     def fisher(self, kernel: Kernel, batch: Batch) -> Product:
         """v -> F v at the old parameters, F = J^T H J: J of the decisions' distributions, H the Hessian of D in these.
@@ -143,29 +165,30 @@ class TRPO(OnPolicy):
         """
         mean = masked_mean(batch.old.mask)
         old, push = jax.linearize(
-            lambda new: self.halves(self.evaluated(new, batch.piece.transition, batch.valid)), kernel
+            lambda new: self.halves(evaluations(self.memory, new, batch.piece.transition, self.reads, batch.valid)),
+            kernel,
         )
         pull = jax.linear_transpose(push, kernel)
         slope = jax.grad(lambda new: mean(divergence(old, new)))
         return lambda v: pull(jax.jvp(slope, (old,), (push(v),))[1])[0]
 
-    def fit(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[Any, Any, Metrics]:
+    def fit(self, networks: Networks, optimiser: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, Any, Metrics]:
         """The critic's regression on its targets, with z as it was."""
 
         def loss(critic: Any, chosen: Array) -> Array:
             piece, valid, z, mask = jax.tree.map(
                 lambda leaf: leaf[chosen], (batch.piece, batch.valid, batch.old.z, batch.old.mask)
             )
-            values = self.valued(Networks(state.kernel, critic), z, piece, valid)
-            return 0.5 * masked_mean(mask)((values.value - piece.target) ** 2)
+            found = values(Networks(networks.kernel, critic), z, piece, valid)
+            return 0.5 * masked_mean(mask)((found.value - piece.target) ** 2)
 
         def minibatch(carry: tuple, chosen: Array) -> tuple[tuple, Metrics]:
             critic, optimiser = carry
             error, gradient = jax.value_and_grad(loss)(critic, chosen)
             return tuple(step(self.optimiser, gradient, optimiser, critic)), {"value_loss": error}
 
-        carry = (state.critic, state.optimiser)
-        (critic, optimiser), metrics = self.over_minibatches(minibatch, carry, batch.valid.shape[0], key)
+        carry, count = (networks.critic, optimiser), batch.valid.shape[0]
+        (critic, optimiser), metrics = over_minibatches(minibatch, carry, count, self.epochs, self.minibatches, key)
         return critic, optimiser, metrics
 
 

@@ -16,9 +16,9 @@ from rich.table import Table
 from s2pg.analysis.statistics import bootstrap_band, iqm
 from s2pg.errors import UserError, unknown
 from s2pg.io.atomic import replacing
+from s2pg.io.figures import figure_class
 from s2pg.io.sinks import read_metrics
 
-SUFFIXES = (".png", ".pdf", ".svg")
 # Okabe and Ito's palette without its yellow, which is too faint for a line; then again with dashes.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.")
@@ -152,13 +152,9 @@ def curves(
     `floors` are horizontal lines to compare with, such as the return of a scripted oracle.
     """
     out = Path(out)
-    if out.suffix.lower() not in SUFFIXES:
-        raise UserError(f"cannot draw {out.name}: the name must end in {', '.join(SUFFIXES)}")
-    try:
-        from matplotlib.figure import Figure  # without pyplot there is no global state and no display
-        from matplotlib.ticker import EngFormatter
-    except ImportError:
-        raise UserError("plots need matplotlib: pip install 's2pg[plots]'") from None
+    Figure = figure_class(out)
+    from matplotlib.ticker import EngFormatter
+
     logs, value = _read_all(runs, value)
     names = ("environment steps", "wall-clock seconds")[: 1 + seconds]
     figure = Figure(figsize=(5 * len(names), 4.2), layout="constrained", dpi=150)

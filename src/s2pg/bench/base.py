@@ -19,7 +19,7 @@ class Settings:
     lanes: int = 64
     """environments side by side (memory)"""
     steps: int = 128
-    """steps of each: lanes x steps transitions are learnt from (memory), or steps of each on the host (envs)"""
+    """steps of each: lanes x steps transitions are learned from (memory), or steps of each on the host (envs)"""
     batch: int = 256
     """samples of one update (offpolicy)"""
     width: int = 0
@@ -33,7 +33,7 @@ class Settings:
     device_lanes: int = 8192
     """environments side by side in MJX (envs)"""
     device_steps: int = 16
-    """steps of each there: device_lanes x device_steps transitions are learnt from (envs)"""
+    """steps of each there: device_lanes x device_steps transitions are learned from (envs)"""
 
     def __post_init__(self) -> None:
         for name in ("rounds", "lanes", "steps", "batch", "host_lanes", "device_lanes", "device_steps"):

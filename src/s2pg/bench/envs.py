@@ -35,11 +35,13 @@ from s2pg.envs.tasks import make
 from s2pg.errors import unknown
 from s2pg.loops import DeviceLoop
 from s2pg.runs.experiment import resolve
+from s2pg.runs.request import Request
 
 SYNC, ASYNC, HOST, DEVICE, TRAINING = "sync", "async", "gymnasium", "mjx", "mjx, ppo s2pg"
 
 
 def envs(settings: Settings) -> dict[str, Workload]:
+    """One step of each robot, each way."""
     # On a CPU MJX compiles for minutes, only to be slower than MuJoCo itself: there it has to be asked for.
     chosen = settings.labels or (tuple(ON_HOST) if jax.default_backend() == "cpu" else LABELS)
     tasks = settings.tasks or tuple(NAMES)
@@ -173,7 +175,7 @@ def _carried(run: Callable[..., Any], state: Any, *given: Any) -> Workload:
 
 def _training(env: Any, settings: Settings) -> Workload:
     sizes = {"lanes": settings.device_lanes, "steps": settings.device_steps}
-    _, algorithm = resolve("ppo", env, memory="s2pg", hyper=sizes)
+    _, algorithm = resolve(Request("ppo", "", hyper=sizes), env)
     loop = DeviceLoop(algorithm, env, (0,), chunk=1, episodes=1)
     return _carried(loop.advance, loop.init())
 

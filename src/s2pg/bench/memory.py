@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from s2pg.bench.base import Settings, Workload
-from s2pg.config import methods
+from s2pg.config import build, hyper, labels
 from s2pg.envs.base import Env
 from s2pg.envs.tasks import make
 from s2pg.errors import UserError
@@ -25,31 +25,32 @@ LABELS = (
 
 
 def memory(settings: Settings) -> dict[str, Workload]:
+    """One update under each label."""
     env, width = make("pointmass-goal"), settings.width or 64
     sizes = {"lanes": settings.lanes, "steps": settings.steps, "width": width, "size": width}
     made: dict[str, Workload] = {}
     for case in settings.labels or LABELS:
         name, _, kernel = case.partition(" ")
-        label = methods.parse(name)
-        made[case] = _update(env, label, kernel or label.default_kernel, sizes | {"epochs": 1, "minibatches": 4})
+        choice = labels.parse(name)
+        made[case] = _update(env, choice, kernel or choice.label.kernel, sizes | {"epochs": 1, "minibatches": 4})
     return made
 
 
-def _update(env: Any, label: methods.Label, kernel: str, given: dict[str, Any]) -> Workload:
+def _update(env: Any, choice: labels.Choice, kernel: str, given: dict[str, Any]) -> Workload:
     assert isinstance(env, Env)
-    hyper = methods.hyper_defaults("ppo", kernel) | given
-    if label.kind == "bptt" and label.length > hyper["steps"]:
-        raise UserError(f"memory '{label.name}': a segment is longer than the rollout of {hyper['steps']} steps")
-    algorithm = methods.build("ppo", env.spec, label, kernel, CRITIC, hyper)
+    full = hyper.defaults("ppo", kernel) | given
+    if choice.label.unrolls and choice.length > full["steps"]:
+        raise UserError(f"memory '{choice.name}': a segment is longer than the rollout of {full['steps']} steps")
+    algorithm = build.build("ppo", env.spec, choice, kernel, CRITIC, full)
     keys = jax.random.split(jax.random.key(0), 4)
 
     def prepare() -> tuple:
-        state = algorithm.init(env.spec, key=keys[0])
-        actor = algorithm.actor(state)
-        _, batch, _ = collect(env, actor, start(env, actor, algorithm.lanes, keys[1]), algorithm.steps, keys[2])
+        state, plan = algorithm.init(env.spec, (), key=keys[0]), algorithm.plan
+        actor = algorithm.actor(state.policy)
+        _, batch, _ = collect(env, actor, start(env, actor, plan.lanes, keys[1]), plan.steps, keys[2])
         return state, batch
 
     # Once for all rounds: what is timed is learning, not collecting.
     state, batch = jax.block_until_ready(jax.jit(prepare)())
     update = jax.jit(algorithm.update)
-    return Workload(lambda: update(state, batch, keys[3]))
+    return Workload(lambda: update(state, batch, (), keys[3]))

@@ -19,8 +19,7 @@ from s2pg.algorithms import Algorithm
 from s2pg.algorithms.base import TrainState
 from s2pg.bench.base import Settings, Workload
 from s2pg.bench.flops import matrix_flops
-from s2pg.config import methods
-from s2pg.config import oldpresets as presets
+from s2pg.config import build, hyper, labels, presets
 from s2pg.envs.base import Env
 from s2pg.envs.tasks import make
 from s2pg.loops.base import settled
@@ -33,24 +32,25 @@ TIMES = 10  # updates in one timed piece of work
 
 
 def offpolicy(settings: Settings) -> dict[str, Workload]:
+    """One update under each label, one with a step, and products of matrices."""
     env, width = make("pointmass-goal"), settings.width or 256
     assert isinstance(env, Env)
     # The authors' actor encodes observation and previous action apart, with `width` units each.
     own = {"width": width, "encoder_width": 2 * width, "size": 32, "q_network": "branched", "steps": 1, "lanes": 1}
     sizes = own | {"batch_size": settings.batch, "capacity": 100_000, "gradient_steps": 1}
-    hyper = methods.hyper_defaults("sac", "gru") | sizes
+    given = hyper.defaults("sac", "gru") | sizes
 
     def built(label: str, **more: Any) -> Algorithm:
-        parsed = methods.parse(label)
-        kernel = parsed.default_kernel
-        full = presets.resolve("sac", "pointmass-goal", parsed, kernel, env.spec, hyper | more, 1_000_000)
-        return methods.build("sac", env.spec, parsed, kernel, CRITIC, full)
+        choice = labels.parse(label)
+        kernel, preset = choice.label.kernel, presets.values("sac", presets.Situation("pointmass-goal"))
+        full = presets.resolve("sac", preset, choice, kernel, env.spec, given | more, 1_000_000)
+        return build.build("sac", env.spec, choice, kernel, CRITIC, full)
 
     wanted = parameters(built("s2pg"), env)
     timed = {}
     for label in settings.labels or LABELS:
         count = lambda width, label=label: parameters(built(label, width=width), env)  # noqa: E731
-        equal = {} if methods.parse(label).recurrent else {"width": width_with(count, wanted)}
+        equal = {} if labels.parse(label).label.any_kernel else {"width": width_with(count, wanted)}
         timed[label] = _update(built(label, **equal), env)
     timed[f"s2pg, {STEPPING}"] = _stepping(built("s2pg"), env)
     timed[MATRICES] = _matrices(width)
@@ -59,8 +59,8 @@ def offpolicy(settings: Settings) -> dict[str, Workload]:
 
 def parameters(algorithm: Algorithm, env: Env) -> int:
     """Of actor and critics; slow copies are not counted."""
-    state = eqx.filter_eval_shape(lambda: algorithm.init(env.spec, key=jax.random.key(0)))
-    return sum(leaf.size for leaf in jax.tree.leaves((state.kernel, state.critic)))
+    state = eqx.filter_eval_shape(lambda: algorithm.init(env.spec, (), key=jax.random.key(0)))
+    return sum(leaf.size for leaf in jax.tree.leaves((state.policy.kernel, state.learner.critic)))
 
 
 def width_with(count: Callable[[int], int], wanted: int, unit: int = 8) -> int:
@@ -76,10 +76,10 @@ def _filled(algorithm: Algorithm, env: Env) -> tuple[TrainState, Carry]:
     keys, rows = jax.random.split(jax.random.key(0), 3), 2000
 
     def prepare() -> tuple[TrainState, Carry]:
-        state = algorithm.init(env.spec, key=keys[0])
-        actor = algorithm.actor(state)
-        carry, batch, _ = collect(env, actor, start(env, actor, algorithm.lanes, keys[1]), rows, keys[2])
-        again = lambda state, _: (algorithm.remember(state, batch), None)  # noqa: E731
+        state = algorithm.init(env.spec, (), key=keys[0])
+        actor = algorithm.actor(state.policy)
+        carry, batch, _ = collect(env, actor, start(env, actor, algorithm.plan.lanes, keys[1]), rows, keys[2])
+        again = lambda state, _: (algorithm.store(state, batch), None)  # noqa: E731
         return settled((jax.lax.scan(again, state, None, length=50)[0], carry))
 
     return jax.block_until_ready(jax.jit(prepare)())
@@ -89,10 +89,10 @@ def _update(algorithm: Algorithm, env: Env) -> Workload:
     """Updates one after the other inside one compiled function, as in training, each of the same new row."""
     state, carry = _filled(algorithm, env)
     key = jax.random.key(1)
-    _, batch, _ = jax.jit(lambda: collect(env, algorithm.actor(state), carry, algorithm.steps, key))()
+    _, batch, _ = jax.jit(lambda: collect(env, algorithm.actor(state.policy), carry, algorithm.plan.steps, key))()
 
     def one(state: TrainState, key: Array) -> tuple[TrainState, Array]:
-        state, metrics = algorithm.update(state, batch, key)
+        state, metrics = algorithm.update(state, batch, (), key)
         return settled(state), metrics["critic_loss"]
 
     return _repeated(one, state, parameters(algorithm, env))
@@ -104,8 +104,8 @@ def _stepping(algorithm: Algorithm, env: Env) -> Workload:
     def one(loop: tuple, key: Array) -> tuple[tuple, Array]:
         state, carry = loop
         collect_key, update_key = jax.random.split(key)
-        carry, batch, _ = collect(env, algorithm.actor(state), carry, algorithm.steps, collect_key)
-        state, metrics = algorithm.update(state, batch, update_key)
+        carry, batch, _ = collect(env, algorithm.actor(state.policy), carry, algorithm.plan.steps, collect_key)
+        state, metrics = algorithm.update(state, batch, (), update_key)
         return settled((state, carry)), metrics["critic_loss"]
 
     return _repeated(one, _filled(algorithm, env), parameters(algorithm, env))

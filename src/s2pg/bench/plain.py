@@ -4,6 +4,7 @@ from typing import Any
 
 
 def make(id: str, **options: Any) -> Any:
+    """The environment, without MuJoCo's warnings."""
     import importlib
     import importlib.util
     import sys

@@ -15,7 +15,7 @@ from s2pg.cli.progress import watching
 
 @dataclass(frozen=True)
 class Demo:
-    """Watch memory being learnt: PPO on recall, four memory labels side by side.
+    """Watch memory being learned: PPO on recall, four memory labels side by side.
 
     A walker sees a colour in the first cell of a corridor and has to name it in the last. Leaves a
     table, a plot of the learning curves and a film, with the internal state z beneath the picture.

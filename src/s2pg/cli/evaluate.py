@@ -18,7 +18,7 @@ from s2pg.cli.train import pairs
 from s2pg.errors import UserError
 from s2pg.io import video
 from s2pg.runs import assess
-from s2pg.runs.experiment import Run
+from s2pg.runs.run import Run
 
 SCHEMA = 1
 FIGURES = ("mean", "std", "min", "max")
@@ -76,10 +76,10 @@ class Eval:
         for seed, actor in actors.items():
             found = assess.returns(env, actor, self.episodes, self.eval_seed)
             rows.append({"seed": seed} | {name: float(getattr(found, name)()) for name in FIGURES})
-            learnt = {
+            learned = {
                 name: [round(float(x), 4) for x in np.ravel(values)] for name, values in actor.kernel.facts().items()
             }
-            rows[-1] |= {"kernel": learnt} if learnt else {}
+            rows[-1] |= {"kernel": learned} if learned else {}
         middle = float(iqm(np.array([row["mean"] for row in rows])))
         if self.json:
             asked = {"episodes": self.episodes, "stochastic": self.stochastic, "eval_seed": self.eval_seed}

@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar
 from tyro.conf import Positional, arg
 
 from s2pg.cli.progress import Watch, watching
-from s2pg.envs.tasks import make
 from s2pg.errors import DivergenceError, UserError
 from s2pg.io.checkpoint import Checkpoints
-from s2pg.runs import experiment
+from s2pg.runs.request import Request
+from s2pg.runs.start import start
 from s2pg.runs.training import CHECKPOINTS
 
 PRESET = "(default: the preset's)"
@@ -43,10 +43,10 @@ class Train:
 
     The three axes:
       ALGO      what the update is: ppo, trpo, sac, td3, ddpg, reinforce or gpomdp
-      --memory  how z' is learnt, and from which samples:
-                  s2pg           drawn with the action; learnt by the likelihood ratio over z' (ppo ...)
+      --memory  how z' is learned, and from which samples:
+                  s2pg           drawn with the action; learned by the likelihood ratio over z' (ppo ...)
                                  or through dQ/dz' (sac, td3, ddpg), from single transitions
-                  s2pg-pathwise  the same, but learnt through dV/dz': needs a critic that knows
+                  s2pg-pathwise  the same, but learned through dV/dz': needs a critic that knows
                                  (--critic critic), and ppo or trpo
                   bptt-N         recomputed, and backpropagated through segments of N steps
                   bptt-N-last    the same, with the loss on the last step of each segment only
@@ -101,16 +101,14 @@ class Train:
     """go on with the run in that folder, or start it; only --steps may differ"""
 
     def __call__(self) -> int:
-        options, hyper = pairs("--set", self.options), pairs("--hyper", self.hyper)
-        env = make(self.task, **options)
-        out = self.out or experiment.default_folder(self.task, self.algorithm, self.memory, self.kernel)
+        request = Request(
+            self.algorithm, self.task, pairs("--set", self.options), self.memory, self.kernel, self.critic,
+            pairs("--hyper", self.hyper), self.steps, self.seeds, self.episodes, self.borders, self.out, self.resume,
+        )  # fmt: skip
+        out = request.folder
         with watching(f"{self.task} {self.algorithm} {self.memory}") as watch:
             try:
-                experiment.train(
-                    self.algorithm, env, memory=self.memory, kernel=self.kernel, critic=self.critic, hyper=hyper,
-                    steps=self.steps, seeds=self.seeds, out=out, resume=self.resume, episodes=self.episodes,
-                    borders=self.borders, report=watch.report, say=watch.say,
-                )  # fmt: skip
+                start(request, report=watch.report, say=watch.say)
             except DivergenceError as error:
                 raise DivergenceError(f"{error}; {_last_good(out)}") from error
             except KeyboardInterrupt:

@@ -10,13 +10,15 @@ from typing import Any
 import equinox as eqx
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from s2pg.envs.base import Env, EnvState
+from s2pg.envs.base import Drawable, Env, EnvState
+from s2pg.envs.spaces import to_gymnasium
 from s2pg.envs.tasks import make
 from s2pg.errors import UserError
-from s2pg.types import CRITIC, POLICY, Box, Timestep
+from s2pg.types import CRITIC, POLICY, Timestep
 
 IDS: dict[str, dict[str, Any]] = {
     "s2pg/PointMassGoal-v0": {"task": "pointmass-goal"},
@@ -51,7 +53,7 @@ def _reset(env: Env, key: jax.Array) -> tuple[EnvState, Timestep]:
 
 
 @eqx.filter_jit
-def _advance(env: Env, state: EnvState, action: Any, key: jax.Array) -> tuple[EnvState, Timestep]:
+def _advance(env: Env, state: EnvState, action: jax.Array, key: jax.Array) -> tuple[EnvState, Timestep]:
     return env.advance(state, action, jax.random.fold_in(key, state.elapsed))
 
 
@@ -81,11 +83,7 @@ class GymEnv(gymnasium.Env):
         sizes = env.spec.views
         shown: dict[str, spaces.Space] = {name: spaces.Box(-bound, bound, (sizes[name],)) for name in (POLICY, CRITIC)}
         self.observation_space = spaces.Dict(shown) if self._dict else shown[POLICY]
-        if isinstance(env.action, Box):
-            low, high = (np.asarray(side, np.float32) for side in (env.action.low, env.action.high))
-            self.action_space = spaces.Box(low, high)
-        else:
-            self.action_space = spaces.Discrete(env.action.n)
+        self.action_space = to_gymnasium(env.action)
         self._cpu = jax.local_devices(backend="cpu")[0]
         self._state: EnvState
 
@@ -94,16 +92,8 @@ class GymEnv(gymnasium.Env):
         # `info` gets an array of its own: callers keep what they are given.
         return ({POLICY: policy, CRITIC: critic} if self._dict else policy), {CRITIC: critic.copy()}
 
-    def _policy_units(self, action: Any) -> np.ndarray:
-        """Undoes `Box.execute`."""
-        if not isinstance(self.action_space, spaces.Box):
-            return np.asarray(action, np.int32)
-        low, high, action = self.action_space.low, self.action_space.high, np.asarray(action, np.float32)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-        return ((action - (low + high) / 2) / ((high - low) / 2)).astype(np.float32)
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode."""
         super().reset(seed=seed, options=options)
         with jax.default_device(self._cpu):
             self._key, key = jax.random.split(jax.random.key(int(self.np_random.integers(2**31))))
@@ -111,14 +101,20 @@ class GymEnv(gymnasium.Env):
         return self._observe(step)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Makes one step with an action in the task's own units."""
+        space = self.task.action
+        units = space.policy_units(np.asarray(action, space.dtype), np)
         with jax.default_device(self._cpu):
-            self._state, step = _advance(self.task, self._state, self._policy_units(action), self._key)
+            self._state, step = _advance(self.task, self._state, jnp.asarray(units), self._key)
         observation, info = self._observe(step)
         return observation, float(step.reward), bool(step.terminated), bool(step.truncated), info
 
     def render(self) -> np.ndarray | None:
+        """Draws the task, if it was made to."""
         if self.render_mode is None:
             return None
+        if not isinstance(self.task, Drawable):
+            raise UserError(f"{type(self.task).__name__} draws no pictures")
         return self.task.render(self._state)
 
 

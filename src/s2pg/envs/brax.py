@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.envs.adapter import Adapter, Source, alike, attempt, firm, given, hidden, limit, package
-from s2pg.envs.base import Env, EnvState
+from s2pg.envs.adapter import Adapter, Hide, Horizon, Source, alike, attempt, firm, given, hidden, limit, package
 from s2pg.errors import UserError, unknown
-from s2pg.types import Box, Obs, Timestep
+from s2pg.options import Option
+from s2pg.types import Box, Obs
 
 PREFIX = "brax:"
 REMEDY = "pip install 's2pg[brax]'"
 LENGTH = 1000  # of an episode, as `brax.envs.create` has it: the environments themselves have no end in time
 STARTS = 256
+Starts = Annotated[int, Option("states computed once, in which later episodes begin; 0: all begin afresh", low=0)]
+
+
+@runtime_checkable
+class BraxEnv(Protocol):
+    """What is asked of a Brax environment, or one of Playground; states are dataclasses of theirs."""
+
+    action_size: int
+
+    def reset(self, rng: Array) -> Any:
+        """A state at the start of an episode."""
+        ...
+
+    def step(self, state: Any, action: Array) -> Any:
+        """The state after a step."""
+        ...
 
 
 class Simulation(NamedTuple):
+    """An environment between two steps."""
+
     state: Any  # the environment's
-    broke: Array  # whether the last step came to no number
+    diverged: Array  # whether the last step came to no number
 
 
-class BraxTask(Adapter):
+class BraxTask(Adapter[BraxEnv]):
     """A Brax environment, or one with the same interface.
 
     Where observations are a dict, `state` is the policy view and `privileged_state` the critic view.
@@ -40,19 +57,26 @@ class BraxTask(Adapter):
     """
 
     starts: int = eqx.field(static=True, default=STARTS)
-    drawing: bool = eqx.field(static=True, default=False)  # whether `begin` draws from those states
 
     def begin(self, key: PRNGKeyArray) -> Simulation:
-        whole = jnp.zeros((), bool)
+        """Asks the environment for a start."""
         # States keep their key, and are selected, saved and filmed: as plain numbers they pass everywhere.
-        if not self.drawing:
-            return Simulation(firm(self.made.env.reset(jax.random.key_data(key))), whole)
+        return Simulation(firm(self.made.env.reset(jax.random.key_data(key))), jnp.zeros((), bool))
+
+    def restart(self, key: PRNGKeyArray) -> Simulation:
+        """Draws one of the states that were computed once."""
+        if not self.starts:
+            return self.begin(key)
+        if self.made.pool is None:
+            with jax.ensure_compile_time_eval():  # a step is traced, as a rule; these are numbers all the same
+                keys = jax.random.split(jax.random.key(0), self.starts)
+                self.made.pool = jax.jit(jax.vmap(self.begin))(keys)
         index_key, own_key = jax.random.split(key)
         index = jax.random.randint(index_key, (), 0, self.starts)
         start = jax.tree.map(lambda leaf: leaf[index], self.made.pool.state)
         # The same start, but not the same noise and commands after it.
         fresh = {"rng": jax.random.key_data(own_key)} if "rng" in start.info else {}
-        return Simulation(start.replace(info={**start.info, **fresh}), whole)
+        return Simulation(start.replace(info={**start.info, **fresh}), jnp.zeros((), bool))
 
     def move(
         self, inner: Simulation, elapsed: Array, action: Array, key: PRNGKeyArray
@@ -67,9 +91,6 @@ class BraxTask(Adapter):
         after = jax.tree.map(lambda new, old: jnp.where(broke, old, new), after, inner.state)
         return Simulation(after, broke), jnp.where(broke, 0.0, after.reward), broke | after.done.astype(bool)
 
-    def broke(self, inner: Simulation) -> Array:
-        return inner.broke
-
     def views(self, inner: Simulation, elapsed: Array) -> Obs:
         own = inner.state.obs
         obs = own if isinstance(own, Mapping) else {"state": own}
@@ -77,32 +98,17 @@ class BraxTask(Adapter):
             raise UserError(f"observations of {self.id} are {', '.join(obs)}; one must be 'state'")
         return self.show(obs["state"], obs.get("privileged_state", obs["state"]))
 
-    def step(self, state: EnvState, action: Array, key: PRNGKeyArray) -> tuple[EnvState, Timestep]:
-        if not self.starts:
-            return super().step(state, action, key)
-        if self.made.pool is None:
-            with jax.ensure_compile_time_eval():  # a step is traced, as a rule; these are numbers all the same
-                keys = jax.random.split(jax.random.key(0), self.starts)
-                self.made.pool = jax.jit(jax.vmap(self.begin))(keys)
-        return Env.step(dataclasses.replace(self, drawing=True), state, action, key)
-
 
 def unit_box(size: int) -> Box:
-    """Actions as these environments want them: they scale them to their actuators' ranges themselves."""
+    """Makes the space of actions of these environments, which scale them to their actuators' ranges themselves."""
     return Box((-1.0,) * size, (1.0,) * size)
 
 
-def pool_size(task: str, starts: Any) -> int:
-    if type(starts) is not int or starts < 0:
-        raise UserError(f"starts of {task} must be a whole number of at least 0, not {starts!r}")
-    return starts
-
-
-def make(id: str, hide: Any = (), horizon: int | None = None, starts: int = STARTS, **options: Any) -> BraxTask:
-    """The task `brax:NAME`; further options go to the environment's own constructor."""
+def make(id: str, hide: Hide = (), horizon: Horizon = None, starts: Starts = STARTS, **options: Any) -> BraxTask:
+    """Makes the task `brax:NAME`; further options go to the environment's own constructor."""
     hide, name = hidden(hide), id.removeprefix(PREFIX)
     envs = package("brax.envs", id, REMEDY)
-    steps, starts = limit(id, horizon, LENGTH, "episode_length", options), pool_size(id, starts)
+    steps = limit(id, horizon, LENGTH, "episode_length", options)
     known = getattr(envs, "_envs", {name: None})  # Brax tells an unknown name by a bare KeyError
     if name not in known:
         raise unknown("Brax environment", name, known)

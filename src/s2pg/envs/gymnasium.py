@@ -9,8 +9,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from s2pg.envs.adapter import Hide, Horizon, attempt, given, hidden, limit
 from s2pg.envs.base import seconds
-from s2pg.envs.host import Action, Actions, Lanes, Outcome
+from s2pg.envs.host import Action, Lanes, Outcome
+from s2pg.envs.spaces import from_gymnasium
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Spec
 
@@ -68,68 +70,57 @@ class _Views:
 
 
 class GymTask:
-    """A Gymnasium environment by its id, `gym:Pendulum-v1` or `gym:module:Id-v0`, with entries `hide` unseen.
+    """Any Gymnasium environment, such as gym:Pendulum-v1.
 
-    `horizon` replaces the environment's own time limit; other keywords go to `gymnasium.make`. The critic
-    view shows what is hidden from the policy, and a Dict observation with a `policy` key names views itself.
+    Its id may name a module to import, as in `gym:module:Id-v0`. The policy sees entries `hide` as 0; the critic sees
+    them. A Dict observation with a `policy` key names views itself. `horizon` replaces the environment's own time
+    limit, and further options go to `gymnasium.make`.
     """
 
-    def __init__(self, id: str, hide: Any = (), horizon: int | None = None, **kwargs: Any):
+    def __init__(self, id: str, hide: Hide = (), horizon: Horizon = None, **options: Any):
         self.id = id if id.startswith(PREFIX) else PREFIX + id
-        hide = (hide,) if isinstance(hide, int) else hide
-        if not isinstance(hide, tuple | list) or not all(type(index) is int for index in hide):
-            raise UserError(f"hide must be indices such as 2 or 2,3, not {hide!r}")
-        if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
-            raise UserError(f"horizon of {id} must be a whole number of at least 1, not {horizon!r}")
-        for name in ("max_episode_steps", "render_mode"):
-            if name in kwargs:
-                other = "the option horizon" if name == "max_episode_steps" else "films"
-                raise UserError(f"{name} of {id} is set by {other}")
-        self._kwargs, self._hide, self._limit = kwargs, tuple(hide), horizon
+        hide = hidden(hide)
+        if "render_mode" in options:
+            raise UserError(f"render_mode of {id} is set by films")
+        steps = limit(id, horizon, UNLIMITED, "max_episode_steps", options)
+        self._options, self.options = options, given(hide=hide, horizon=horizon) | options
         env = self._make()
         try:
-            limit = env.spec.max_episode_steps if env.spec else None
-            self._views = _Views(env.observation_space, self._hide, self.id)
-            self._actions = Actions(env.action_space, self.id)
+            own = env.spec.max_episode_steps if env.spec else None
+            self._views = _Views(env.observation_space, hide, self.id)
+            action = from_gymnasium(env.action_space, self.id)
             dt = seconds(getattr(env.unwrapped, "dt", None))
         finally:
             env.close()
-        sizes = self._views.sizes | {PREVIOUS_ACTION: self._actions.space.size}
-        self.spec = Spec(views=sizes, action=self._actions.space, horizon=horizon or limit or UNLIMITED, dt=dt)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What it was made with, beside the id."""
-        given = {"hide": self._hide or None, "horizon": self._limit}
-        return {name: value for name, value in given.items() if value is not None} | self._kwargs
+        sizes = self._views.sizes | {PREVIOUS_ACTION: action.size}
+        self.spec = Spec(views=sizes, action=action, horizon=steps if horizon else own or steps, dt=dt)
 
     def __repr__(self) -> str:
         return f"GymTask({', '.join([repr(self.id), *(f'{name}={value!r}' for name, value in self.options.items())])})"
 
     def _make(self, **more: Any) -> gymnasium.Env:
-        try:
-            return gymnasium.make(self.id.removeprefix(PREFIX), **self._kwargs, **more)
-        except Exception as error:  # whatever an environment's constructor may raise
-            raise UserError(f"cannot make {self.id}: {' '.join(str(error).split())}") from error
+        return attempt(self.id, lambda: gymnasium.make(self.id.removeprefix(PREFIX), **self._options, **more))
 
     def read(self, observation: Any) -> dict[str, np.ndarray]:
-        """The views of an observation as the environment gives it: what a session wants where that is no vector."""
+        """Shows an observation of the environment as views: what a session wants where that is no vector."""
         return self._views.of(observation)
 
     def lanes(self, seeds: Sequence[int], lanes: int, stream: int = 0, render: bool = False) -> GymLanes:
-        """`lanes` environments for each seed; another `stream` gives other episodes, as for evaluation."""
+        """Makes `lanes` environments for each seed; another `stream` gives other episodes, as for evaluation."""
         more = {"render_mode": "rgb_array"} if render else {}
         envs = [self._make(max_episode_steps=self.spec.horizon, **more) for _ in range(len(seeds) * lanes)]
-        shared = (self.spec.views, self._actions, seeds, lanes, stream, self.spec.horizon)
-        return GymLanes(envs, self._views, *shared)
+        return GymLanes(envs, self._views, self.spec, seeds, lanes, stream)
 
 
 class GymLanes(Lanes):
     """Gymnasium environments stepped one after the other."""
 
-    def __init__(self, envs: list[gymnasium.Env], views: _Views, *shared: Any):
-        super().__init__(*shared)
+    def __init__(
+        self, envs: list[gymnasium.Env], views: _Views, spec: Spec, seeds: Sequence[int], lanes: int, stream: int
+    ):
+        super().__init__(spec, seeds, lanes, stream)
         self._envs, self._views = envs, views
+        self._own_type = envs[0].action_space.dtype if envs else None
 
     def _show(self, i: int, observation: Any) -> None:
         for name, view in self._views.of(observation).items():
@@ -140,7 +131,8 @@ class GymLanes(Lanes):
         self._show(i, observation)
 
     def _step(self, i: int, action: Action) -> tuple[float, bool, bool]:
-        observation, reward, terminated, truncated, _ = self._envs[i].step(self._actions.execute(action))
+        own = self._space.execute(action, np).astype(self._own_type)
+        observation, reward, terminated, truncated, _ = self._envs[i].step(own)
         self._show(i, observation)
         return float(reward), bool(terminated), bool(truncated) and not terminated
 
@@ -148,6 +140,7 @@ class GymLanes(Lanes):
         return Outcome(*zip(*map(self._step, lanes, actions), strict=True))
 
     def render(self, lane: int = 0) -> np.ndarray:
+        """Draws a lane, counted through all seeds."""
         try:
             picture = self._envs[lane].render()
         except gymnasium.error.DependencyNotInstalled as error:
@@ -157,5 +150,6 @@ class GymLanes(Lanes):
         return picture
 
     def close(self) -> None:
+        """Closes every environment."""
         for env in self._envs:
             env.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from s2pg.envs.adapter import Adapter, Source, alike, attempt, firm, given, hidden, limit, package
+from s2pg.envs.adapter import Adapter, Hide, Horizon, Source, alike, attempt, firm, given, hidden, limit, package
 from s2pg.errors import UserError, unknown
 from s2pg.types import Box, Discrete, Obs
 
@@ -17,12 +17,29 @@ PREFIX = "gymnax:"
 REMEDY = "pip install 's2pg[gymnax]'"
 
 
+@runtime_checkable
+class GymnaxEnv(Protocol):
+    """What is asked of a Gymnax environment."""
+
+    def reset_env(self, key: PRNGKeyArray, params: Any) -> tuple[PyTree, PyTree]:
+        """(observation, state) at the start of an episode."""
+        ...
+
+    def step_env(
+        self, key: PRNGKeyArray, state: PyTree, action: Array, params: Any
+    ) -> tuple[PyTree, PyTree, Any, Any, dict[str, Any]]:
+        """(observation, state, reward, whether it ended, information) after a step."""
+        ...
+
+
 class GymnaxState(NamedTuple):
+    """An environment between two steps."""
+
     own: PyTree  # the environment's
     obs: PyTree  # kept, since some observations are drawn, or tell of the state before
 
 
-class GymnaxTask(Adapter):
+class GymnaxTask(Adapter[GymnaxEnv]):
     """A Gymnax environment; its critic sees what is hidden from the policy."""
 
     def begin(self, key: PRNGKeyArray) -> GymnaxState:
@@ -50,8 +67,8 @@ def _action(space: Any, task: str) -> Box | Discrete:
     return Box(tuple(map(float, low)), tuple(map(float, high)), tuple(space.shape))
 
 
-def make(id: str, hide: Any = (), horizon: int | None = None, **options: Any) -> GymnaxTask:
-    """The task `gymnax:ID`; further options are parameters of the environment, or go to its constructor."""
+def make(id: str, hide: Hide = (), horizon: Horizon = None, **options: Any) -> GymnaxTask:
+    """Makes the task `gymnax:ID`; further options are parameters of the environment, or go to its constructor."""
     hide, name = hidden(hide), id.removeprefix(PREFIX)
     gymnax = package("gymnax", id, REMEDY)
     if name not in gymnax.registered_envs:

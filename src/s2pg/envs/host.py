@@ -12,98 +12,59 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from gymnasium import spaces
 from jaxtyping import Array
+from numpy.typing import DTypeLike
 
 from s2pg.errors import UserError
-from s2pg.types import PREVIOUS_ACTION, Box, Discrete, Spec, Timestep
+from s2pg.types import PREVIOUS_ACTION, Box, Spec, Timestep
 
 Action = np.ndarray | np.generic  # NumPy hands out scalars where an array has no axes left
-
-
-def _within(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """`np.clip` in a fifth of its time, which for a handful of numbers is all in the call."""
-    return np.minimum(np.maximum(x, low), high)
-
-
-class Actions:
-    """`types.Box` and `types.Discrete` in NumPy: JAX would cost more per step than most environments."""
-
-    def __init__(self, space: spaces.Space, where: str):
-        if isinstance(space, spaces.Box):
-            self._low, self._high = (np.asarray(bound, np.float32).reshape(-1) for bound in (space.low, space.high))
-            self.space = Box(tuple(map(float, self._low)), tuple(map(float, self._high)), space.shape)
-            self._bounded = np.isfinite(self._low) & np.isfinite(self._high)
-            low, high = (np.where(self._bounded, bound, 0.0) for bound in (self._low, self._high))
-            self._least = np.where(self._bounded, np.float32(-1.0), self._low)
-            self._most = np.where(self._bounded, np.float32(1.0), self._high)
-            self._middle = ((low + high) / 2).astype(np.float32)
-            self._half = np.where(self._bounded, (high - low) / 2, 1.0).astype(np.float32)
-            self.empty = np.zeros(self.space.size, np.float32)
-        elif isinstance(space, spaces.Discrete):
-            self.space = Discrete(int(space.n), int(space.start))
-            self.empty = np.zeros((), np.int32)
-        else:
-            raise UserError(f"actions of {where} are {type(space).__name__}; known: Box, Discrete")
-        self._gym = space
-
-    def encode(self, action: Action) -> np.ndarray:
-        """The executed action in policy units; of many, one a row, as well."""
-        if isinstance(self.space, Discrete):
-            return np.eye(self.space.n, dtype=np.float32)[np.asarray(action, int)]
-        return _within(np.asarray(action, np.float32), self._least, self._most)
-
-    def execute_all(self, actions: np.ndarray) -> np.ndarray:
-        """The same for many, one a row, as they are."""
-        return _within(self._middle + self._half * self.encode(actions), self._low, self._high)
-
-    def execute(self, action: Action) -> Any:
-        if isinstance(self._gym, spaces.Discrete):
-            return self._gym.start + np.int64(action)
-        # Clipped again: middle + half can round to just above `high`, which strict environments refuse.
-        own = _within(self._middle + self._half * self.encode(action), self._low, self._high)
-        return own.reshape(self._gym.shape).astype(self._gym.dtype)
+Flags = Sequence[bool] | np.ndarray
 
 
 class Outcome(NamedTuple):
     """What came of one step in some lanes."""
 
-    reward: Any
-    terminated: Any
-    truncated: Any
-    diverged: Any = ()  # whether the simulation broke down, where it can
+    reward: Sequence[float] | np.ndarray
+    terminated: Flags
+    truncated: Flags
+    diverged: Flags = ()  # whether the simulation broke down, where it can
 
 
 class Lanes(ABC):
-    """S x N environments; arrays carry the leading axes [S, N]."""
+    """S x N environments; arrays carry the leading axes [S, N].
+
+    The views of `spec` are those that `_open` and `_move` put into `_obs`, and `previous_action`, which is added here.
+    `stream` tells episodes of the same seeds apart: those of training and of evaluation, say.
+    """
 
     breaks: ClassVar[bool] = False  # whether a simulation may break down
 
-    def __init__(
-        self, sizes: dict[str, int], actions: Actions, seeds: Sequence[int], lanes: int, stream: int, horizon: int
-    ):
-        self.horizon, self._actions = horizon, actions
+    def __init__(self, spec: Spec, seeds: Sequence[int], lanes: int, stream: int = 0):
+        self.horizon, self._space = spec.horizon, spec.action
+        self._action_shape = (spec.action.size,) if isinstance(spec.action, Box) else ()  # in policy units
         self._names = [(seed, lane) for seed in seeds for lane in range(lanes)]
         self._shape, self._stream = (len(seeds), lanes), stream
         self._count = len(self._names)
         self._episode = [0] * self._count
         self._taken: list[list[Action]] = [[] for _ in range(self._count)]  # the actions of each open episode
-        self._obs = {name: np.zeros((self._count, size), np.float32) for name, size in sizes.items()}
+        self._obs = {name: np.zeros((self._count, size), np.float32) for name, size in spec.views.items()}
 
     @abstractmethod
     def _open(self, i: int, seed: int) -> None:
-        """Begins an episode in lane i, and puts its views into row i of `_obs`."""
+        """Begins an episode in lane i and puts its views into row i of `_obs`."""
 
     @abstractmethod
     def _move(self, lanes: Sequence[int], actions: np.ndarray) -> Outcome:
-        """One step of these lanes, and their views into `_obs`; actions are in policy units."""
+        """Makes one step in these lanes and puts their views into `_obs`; actions are in policy units."""
 
     @abstractmethod
     def render(self, lane: int = 0) -> np.ndarray:
-        """The RGB picture of a lane (counted through all seeds), if these lanes were made with `render=True`."""
+        """Draws the RGB picture of a lane (counted through all seeds), if these lanes were made with `render=True`."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Frees what the environments hold."""
 
     def _begin(self, i: int) -> None:
         """Starts episode number `_episode[i]` of lane i."""
@@ -116,10 +77,10 @@ class Lanes(ABC):
         moved = self._move(lanes, actions)
         for i, action in zip(lanes, actions, strict=True):
             self._taken[i].append(action)
-        self._obs[PREVIOUS_ACTION][lanes] = self._actions.encode(actions)
+        self._obs[PREVIOUS_ACTION][lanes] = self._space.encode(actions, np)
         return moved
 
-    def _stack(self, rows: Any, dtype: Any = np.float32) -> Any:
+    def _stack(self, rows: Sequence[Any] | np.ndarray, dtype: DTypeLike = np.float32) -> Any:
         """A copy: what is handed out is read later than the next step is taken."""
         array = np.array(rows, dtype)
         return array.reshape(*self._shape, *array.shape[1:])
@@ -134,7 +95,7 @@ class Lanes(ABC):
         return Timestep(obs, obs, reward, terminated, truncated, first, terminated if self.breaks else ())
 
     def reset(self, stream: int | None = None) -> Timestep:
-        """Every lane at the start of its episode 0, in another stream of episodes if one is named."""
+        """Puts every lane at the start of its episode 0, in another stream of episodes if one is named."""
         self._stream = self._stream if stream is None else stream
         self._episode = [0] * self._count
         for i in range(self._count):
@@ -142,9 +103,9 @@ class Lanes(ABC):
         return self._opened()
 
     def step(self, actions: np.ndarray | Array) -> Timestep:
-        """One step of every lane, `actions` [S, N, ...] in policy units."""
+        """Makes one step in every lane, `actions` [S, N, ...] in policy units."""
         # A copy, as they are kept for replay.
-        flat = np.array(actions).reshape(self._count, *self._actions.empty.shape)
+        flat = np.array(actions, self._space.dtype).reshape(self._count, *self._action_shape)
         moved = self._act(range(self._count), flat)
         last_obs = self._stack_obs()
         ended = np.asarray(moved.terminated) | np.asarray(moved.truncated)
@@ -157,10 +118,10 @@ class Lanes(ABC):
         return Timestep(obs, last_obs, self._stack(moved.reward), terminated, truncated, first, diverged)
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        """All that `restore` needs, as arrays: environments cannot be saved, but episodes can be played again."""
+        """Saves all that `restore` needs, as arrays: environments cannot be saved, but episodes can be played again."""
         lengths = [len(taken) for taken in self._taken]
         # Padded to the longest episode there can be, so that the arrays have one shape throughout a run.
-        actions = np.zeros((len(lengths), self.horizon, *self._actions.empty.shape), self._actions.empty.dtype)
+        actions = np.zeros((len(lengths), self.horizon, *self._action_shape), self._space.dtype)
         for i, taken in enumerate(self._taken):
             actions[i, : lengths[i]] = np.asarray(taken, actions.dtype).reshape(-1, *actions.shape[2:])
         arrays = {
@@ -193,7 +154,7 @@ class Lanes(ABC):
 
 @runtime_checkable
 class HostTask(Protocol):
-    """A task whose environments run on the host."""
+    """A task whose environments run on the host; `id` is the name that `make` knows it by."""
 
     id: str
     spec: Spec
@@ -204,9 +165,9 @@ class HostTask(Protocol):
         ...
 
     def read(self, observation: Any) -> dict[str, np.ndarray]:
-        """The views of an observation as the environment gives it: what a session wants where that is no vector."""
+        """Shows an observation of the environment as views: what a session wants where that is no vector."""
         ...
 
     def lanes(self, seeds: Sequence[int], lanes: int, stream: int = 0, render: bool = False) -> Lanes:
-        """`lanes` environments for each seed; another `stream` gives other episodes, as for evaluation."""
+        """Makes `lanes` environments for each seed; another `stream` gives other episodes, as for evaluation."""
         ...

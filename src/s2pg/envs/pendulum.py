@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from s2pg.envs import draw
 from s2pg.envs.base import Env, EnvState
-from s2pg.errors import UserError
+from s2pg.options import check_fields, option
 from s2pg.types import CRITIC, POLICY, Box, Obs
 
 GRAVITY, MASS, LENGTH, DT = 10.0, 1.0, 1.0, 0.05
@@ -20,21 +19,25 @@ FASTEST, STRONGEST = 8.0, 2.0
 
 
 class PendulumState(NamedTuple):
+    """How the pendulum hangs and turns."""
+
     angle: Float[Array, ""]  # from upright
     velocity: Float[Array, ""]
 
 
 class MaskedPendulum(Env):
-    """Pendulum swing-up without the angular velocity; dynamics and reward are those of Gymnasium's Pendulum-v1."""
+    """Pendulum swing-up without the angular velocity.
+
+    Dynamics and reward are those of Gymnasium's Pendulum-v1.
+    """
 
     stagger: ClassVar[bool] = True
     dt: ClassVar[float] = DT
 
-    horizon: int = eqx.field(static=True, default=200)
+    horizon: int = option(200, "steps after which an episode is cut", low=1)
 
     def __check_init__(self):
-        if self.horizon < 1:
-            raise UserError(f"horizon of masked-pendulum must be at least 1, not {self.horizon}")
+        check_fields(self, "masked-pendulum")
 
     @property
     def action(self) -> Box:
@@ -61,6 +64,7 @@ class MaskedPendulum(Env):
         return {POLICY: tip, CRITIC: jnp.concatenate([tip, inner.velocity[None] / FASTEST])}
 
     def render(self, state: EnvState) -> np.ndarray:
+        """Draws the pendulum and where its tip should be."""
         inner: PendulumState = state.inner
         canvas, angle = draw.Canvas(-1.4, 1.4), float(inner.angle)
         tip = (-np.sin(angle), np.cos(angle))  # a positive angle leans to the left, as in Gymnasium's picture

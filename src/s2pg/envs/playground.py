@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from s2pg.envs.adapter import Source, attempt, given, hidden, limit, package
-from s2pg.envs.brax import STARTS, BraxTask, pool_size, unit_box
+from s2pg.envs.adapter import Hide, Horizon, Source, attempt, given, hidden, limit, package
+from s2pg.envs.brax import STARTS, BraxTask, Starts, unit_box
 from s2pg.errors import UserError, unknown
 
 PREFIX = "playground:"
@@ -16,8 +16,8 @@ class PlaygroundTask(BraxTask):
     """A MuJoCo Playground environment: they have Brax's interface."""
 
 
-def make(id: str, hide: Any = (), horizon: int | None = None, starts: int = STARTS, **config: Any) -> PlaygroundTask:
-    """The task `playground:NAME`; further options replace entries of its configuration, as in `ctrl_dt=0.02`.
+def make(id: str, hide: Hide = (), horizon: Horizon = None, starts: Starts = STARTS, **config: Any) -> PlaygroundTask:
+    """Makes the task `playground:NAME`; further options replace entries of its configuration, as in `ctrl_dt=0.02`.
 
     Robots (locomotion, manipulation) fetch their meshes from the network when they are first made.
     """
@@ -36,7 +36,6 @@ def make(id: str, hide: Any = (), horizon: int | None = None, starts: int = STAR
     # The length is told as well, since some observe how much of it is left.
     ours: dict[str, Any] = {"episode_length": steps} | ({"impl": "jax"} if "impl" in defaults else {})
     env = attempt(id, lambda: registry.load(name, config_overrides=ours | config))
-    starts = pool_size(id, starts)
     own = given(hide=hide, horizon=horizon, starts=None if starts == STARTS else starts) | config
     made = Source(id, own, env, unit_box(env.action_size))
     return attempt(id, lambda: PlaygroundTask(made=made, horizon=steps, hide=hide, starts=starts))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from s2pg.envs import draw
 from s2pg.envs.base import Env, EnvState
-from s2pg.errors import UserError
+from s2pg.options import check_fields, option
 from s2pg.types import CRITIC, POLICY, Box, Obs
 
 FIELD = 150.0
@@ -30,6 +29,7 @@ DOOR_START, DOOR_GOAL = (75.0, 10.0), (75.0, 140.0)
 WALLS, HALF_WALL = (60.0, 90.0), 2.5
 DOOR_EDGES, DOOR_WIDTH, RADIUS = (10.0, 100.0), 40.0, 2.0
 DOORS_SEEN = 20.0
+FASTEST = 2 * HALF_WALL / DT  # a longer substep could jump over a wall, which is tested where substeps end
 
 GOAL_RADIUS = 5.0  # of the pictures; the reward knows only the distance
 
@@ -43,25 +43,27 @@ def _distance(a: Array | np.ndarray, b: Array | np.ndarray) -> Array:
 
 
 def _towards(position: Array, target: Array) -> Float[Array, " 1"]:
-    """The action that heads straight for the target."""
+    """Heads straight for the target."""
     east, north = target - position
     return jnp.mod(jnp.arctan2(north, east), 2 * jnp.pi)[None] / jnp.pi - 1.0
 
 
 class _PointMass(Env):
+    """What both tasks share: heading, speed and time limit."""
+
     stagger: ClassVar[bool] = True  # nothing ends an episode of a good policy but the horizon
     dt: ClassVar[float] = DT * SUBSTEPS
 
-    horizon: int = eqx.field(static=True, default=200)
-    speed: float = eqx.field(static=True, default=3.0)
+    horizon: int = option(200, "steps after which an episode is cut", low=1)
+    speed: float = option(
+        3.0,
+        "of the point, in units a second; the field is 150 units wide, an action lasts 0.6 s",
+        above=0,
+        high=FASTEST,
+    )
 
     def __check_init__(self):
-        if self.horizon < 1:
-            raise UserError(f"horizon of a point mass must be at least 1, not {self.horizon}")
-        # A longer substep could jump over a wall, which is tested where substeps end.
-        fastest = 2 * HALF_WALL / DT
-        if not 0 < self.speed <= fastest:
-            raise UserError(f"speed of a point mass must be above 0 and at most {fastest:g}, not {self.speed:g}")
+        check_fields(self, "a point mass")
 
     @property
     def action(self) -> Box:
@@ -73,13 +75,18 @@ class _PointMass(Env):
 
 
 class GoalState(NamedTuple):
+    """Where the mass is, where it began and where it should be."""
+
     position: Float[Array, " 2"]
     start: Float[Array, " 2"]
     goal: Float[Array, " 2"]
 
 
 class PointMassGoal(_PointMass):
-    """Point mass that must remember one of four goals, shown only near the start; the border kills."""
+    """Point mass with one of four goals, seen near the start.
+
+    It must remember which, and the border of the field ends the episode.
+    """
 
     def begin(self, key: PRNGKeyArray) -> GoalState:
         start, goal = jnp.asarray(COLUMNS)[jax.random.randint(key, (2,), 0, len(COLUMNS))]
@@ -97,6 +104,7 @@ class PointMassGoal(_PointMass):
         return inner._replace(position=position), reward, left
 
     def sees(self, inner: GoalState) -> Bool[Array, ""]:
+        """Tells whether the policy sees the goal."""
         return _distance(inner.position, inner.start) <= GOAL_SEEN
 
     def views(self, inner: GoalState, elapsed: Array) -> Obs:
@@ -108,10 +116,11 @@ class PointMassGoal(_PointMass):
         }
 
     def scripted(self, inner: GoalState) -> Float[Array, " 1"]:
-        """The oracle: straight to the goal, then to and fro across it."""
+        """Steers as an oracle would: straight to the goal, then to and fro across it."""
         return _towards(inner.position, inner.goal)
 
     def render(self, state: EnvState) -> np.ndarray:
+        """Draws the field from above, with the places where the goal could be."""
         inner: GoalState = state.inner
         canvas = draw.Canvas(0.0, FIELD)
         position, start, goal = map(np.asarray, inner)
@@ -122,18 +131,24 @@ class PointMassGoal(_PointMass):
 
 
 class DoorState(NamedTuple):
+    """Where the mass and the doors are."""
+
     position: Float[Array, " 2"]
     doors: Float[Array, " 2"]  # left edges, the lower door first
 
 
 class PointMassDoor(_PointMass):
-    """Point mass that must remember where the doors of two walls are, shown only near the start; walls kill."""
+    """Point mass and two walls, doors seen near the start.
+
+    It must remember where the doors are, and touching a wall ends the episode.
+    """
 
     def begin(self, key: PRNGKeyArray) -> DoorState:
         low, high = DOOR_EDGES
         return DoorState(jnp.asarray(DOOR_START), jax.random.uniform(key, (2,), minval=low, maxval=high))
 
     def touches(self, inner: DoorState) -> Bool[Array, ""]:
+        """Tells whether the mass touches a wall."""
         x, y = inner.position
         inside = jnp.abs(y - jnp.asarray(WALLS)) <= HALF_WALL
         free = (inner.doors + RADIUS < x) & (x < inner.doors + DOOR_WIDTH - RADIUS)
@@ -152,6 +167,7 @@ class PointMassDoor(_PointMass):
         return inner, jnp.where(touched, PENALTY, closeness), touched
 
     def sees(self, inner: DoorState) -> Bool[Array, ""]:
+        """Tells whether the policy sees the doors."""
         return _distance(inner.position, jnp.asarray(DOOR_START)) <= DOORS_SEEN
 
     def views(self, inner: DoorState, elapsed: Array) -> Obs:
@@ -164,7 +180,7 @@ class PointMassDoor(_PointMass):
         }
 
     def scripted(self, inner: DoorState) -> Float[Array, " 1"]:
-        """The oracle: through the middle of both doors, to the goal, then to and fro across it."""
+        """Steers as an oracle would: through the middle of both doors, to the goal, then to and fro across it."""
         target, (x, y) = jnp.asarray(DOOR_GOAL), inner.position
         for wall, door in zip(reversed(WALLS), reversed(inner.doors), strict=True):
             middle, near = door + DOOR_WIDTH / 2, wall - HALF_WALL
@@ -174,6 +190,7 @@ class PointMassDoor(_PointMass):
         return _towards(inner.position, target)
 
     def render(self, state: EnvState) -> np.ndarray:
+        """Draws the field from above, with doors in colour while they are seen."""
         inner: DoorState = state.inner
         canvas = draw.Canvas(0.0, FIELD)
         canvas.disc(DOOR_START, DOORS_SEEN, draw.PALE)
@@ -189,7 +206,7 @@ class PointMassDoor(_PointMass):
 def _finish(
     canvas: draw.Canvas, position: draw.Point, start: draw.Point, goal: draw.Point, visible: bool
 ) -> np.ndarray:
-    """Start, goal (hollow while the policy cannot see it), agent and the border, over what is drawn already."""
+    """Draws start, goal (hollow while the policy cannot see it), agent and the border, over what is drawn already."""
     canvas.disc(start, 2.0, draw.GREY)
     canvas.disc(goal, GOAL_RADIUS, draw.GREEN)
     if not visible:

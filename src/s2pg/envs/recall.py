@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,29 +12,28 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from s2pg.envs import draw
 from s2pg.envs.base import Env, EnvState
-from s2pg.errors import UserError
+from s2pg.options import check_fields, option
 from s2pg.types import CRITIC, POLICY, Box, Discrete, Obs
 
 
 class Recall(Env):
-    """A cue shown at the first step alone and asked for at the k-th: a bit (reward 1 if right) or a real number.
+    """A cue shown at the first step, asked for at the k-th.
 
-    With `cue="real"` the cue x is uniform on [-1, 1] and the reward of the last action a is 1 - (a - x)^2.
+    A bit earns 1 if it is answered rightly. With `cue="real"` the cue x is uniform on [-1, 1], and the reward of the
+    last action a is 1 - (a - x)^2.
     """
 
     shows_action: ClassVar[bool] = False
 
-    k: int = eqx.field(static=True, default=8)
-    cue: str = eqx.field(static=True, default="bit")
+    k: int = option(8, "length of an episode: the cue is shown at its first step and asked for at its last", low=1)
+    cue: str = option("bit", "bit, or real for a number in [-1, 1]", choices=("bit", "real"))
 
     def __check_init__(self):
-        if self.k < 1:
-            raise UserError(f"k of recall must be at least 1, not {self.k}")
-        if self.cue not in ("bit", "real"):
-            raise UserError(f"cue of recall must be bit or real, not '{self.cue}'")
+        check_fields(self, "recall")
 
     @property
     def horizon(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The step of the question."""
         return self.k
 
     @property
@@ -60,11 +58,11 @@ class Recall(Env):
         return {POLICY: jnp.stack([shown * inner, shown]), CRITIC: jnp.stack([inner, elapsed / self.k])}
 
     def scripted(self, inner: Array) -> Array:
-        """The oracle: it answers with the cue at every step, of which the last one counts."""
+        """Answers as an oracle would: with the cue at every step, of which the last one counts."""
         return (inner > 0).astype(jnp.int32) if self.cue == "bit" else inner[None]
 
     def render(self, state: EnvState) -> np.ndarray:
-        """A winding corridor of k cells; the cue fills the first while shown and rings the last, where it is asked.
+        """Draws a winding corridor of k cells; the cue fills the first while shown and rings the last.
 
         The walker wears the colour of its latest answer, of which the one in the ring counts.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -70,6 +71,9 @@ def check(path: Path) -> None:
     """Refuses a name of which no film can be made, before an episode is played for it."""
     if path.suffix.lower() not in WRITERS:
         raise UserError(f"cannot film {path.name}: the name must end in {' or '.join(WRITERS)}")
+    needed = NEEDS[path.suffix.lower()]
+    if importlib.util.find_spec(needed) is None:
+        raise UserError(f"films need {needed}, which is not installed: pip install 's2pg[video]'")
 
 
 def write(frames: Iterable[np.ndarray], path: Path, fps: int = 20) -> None:
@@ -87,10 +91,8 @@ def write(frames: Iterable[np.ndarray], path: Path, fps: int = 20) -> None:
 
 
 def _gif(frames: Iterator[np.ndarray], file: BinaryIO, fps: int) -> None:
-    try:
-        from PIL import Image  # comes with imageio, whose own GIF writer picks a palette per frame and flickers
-    except ImportError:
-        raise UserError("films need imageio: pip install 's2pg[video]'") from None
+    from PIL import Image  # comes with imageio, whose own GIF writer picks a palette per frame and flickers
+
     shots = list(frames)
     # One palette for all: from a few frames across the episode, seen at once, with all of the heat map's colours.
     few = shots[:: max(1, len(shots) // 8)]
@@ -102,10 +104,8 @@ def _gif(frames: Iterator[np.ndarray], file: BinaryIO, fps: int) -> None:
 
 
 def _mp4(frames: Iterator[np.ndarray], file: BinaryIO, fps: int) -> None:
-    try:
-        from imageio_ffmpeg import write_frames  # imageio itself refuses a file whose name does not end in .mp4
-    except ImportError:
-        raise UserError("films need imageio with ffmpeg: pip install 's2pg[video]'") from None
+    from imageio_ffmpeg import write_frames  # imageio itself refuses a file whose name does not end in .mp4
+
     # Without this it starts ffmpeg by a plain fork, which JAX warns of: its threads may hold locks at that moment.
     os.environ.setdefault("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")
     even = (np.pad(shot, (*((0, n % 2) for n in shot.shape[:2]), (0, 0)), mode="edge") for shot in frames)
@@ -121,3 +121,4 @@ def _mp4(frames: Iterator[np.ndarray], file: BinaryIO, fps: int) -> None:
 
 
 WRITERS: dict[str, Callable[[Iterator[np.ndarray], BinaryIO, int], None]] = {".gif": _gif, ".mp4": _mp4}
+NEEDS = {".gif": "PIL", ".mp4": "imageio_ffmpeg"}  # packages that s2pg[video] brings

@@ -2,7 +2,7 @@
 
 import inspect
 
-from s2pg.errors import UserError
+from s2pg.errors import UserError, unknown
 from s2pg.kernel import Kernel
 from s2pg.kernels.cpg import CPGKernel
 from s2pg.kernels.gru import GRUKernel
@@ -19,6 +19,13 @@ KERNELS: dict[str, type[Kernel]] = {
     "gru": GRUKernel, "lstm": LSTMKernel, "rnn": RNNKernel, "mingru": MinGRUKernel, "ode": ODEKernel, "cpg": CPGKernel,
     "mlp": MLPKernel, "window": WindowKernel,
 }  # fmt: skip
+
+
+def find_kernel(name: str) -> type[Kernel]:
+    """The kernel of this name; one line where there is none."""
+    if name not in KERNELS:
+        raise unknown("kernel", name, KERNELS)
+    return KERNELS[name]
 
 
 def register_kernel(name: str, kernel: type) -> None:

@@ -3,23 +3,24 @@
     d psi_i / dt   = 2 pi v_i + sum_j r_j w_ij sin(psi_j - psi_i - phi_ij)
     d2 r_i / dt2   = c_i (c_i / 4 (b_i - r_i) - d r_i / dt)            r goes to b, as fast as without overshoot
 
-v, b, c, w and phi are learnt. a ~ head(mlp(r cos psi)), with the observation beside it unless `blind`.
+v, b, c, w and phi are learned. a ~ head(mlp(r cos psi)), with the observation beside it unless `blind`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from s2pg.errors import UserError, unknown
+from s2pg.errors import UserError
 from s2pg.heads import ActionHead, Heads, StateHead
 from s2pg.kernel import Kernel, Step
 from s2pg.networks import MLP
+from s2pg.options import Option
 
 TURN, MOST_AMPLITUDE, MOST_PULL, MOST_COUPLING = 2 * math.pi, 2.0, 10.0, 1.0  # of phi, b, c and w
 # 1 - x + ... for dz/dt = -rate z and x = rate dt: what a step makes of a deviation. Beyond 1 it grows.
@@ -40,7 +41,7 @@ UNITS = (math.pi, MOST_AMPLITUDE, MOST_PULL * MOST_AMPLITUDE / 4)
 
 
 class Oscillators(eqx.Module):
-    """The learnt parameters, each as most sigmoid(raw / most)."""
+    """The learned parameters, each as most sigmoid(raw / most)."""
 
     frequency: Float[Array, " n"]  # v, in Hz
     goal: Float[Array, " n"]  # b
@@ -105,7 +106,9 @@ def growth(solver: str, x: float) -> float:
 
 
 class CPGKernel(Kernel):
-    """eta is z one control step later, by explicit Euler (the paper) or Runge-Kutta (the authors' code)."""
+    """Coupled oscillators: z moves by itself.
+
+    eta is z one control step later, by explicit Euler (the paper) or Runge-Kutta (the authors' code)."""
 
     bounded: ClassVar[bool] = False
     oscillators: Oscillators
@@ -116,32 +119,23 @@ class CPGKernel(Kernel):
     solver: str = eqx.field(static=True)
     blind: bool = eqx.field(static=True)
 
-    @classmethod
-    def check(cls, *, oscillators: int, most_frequency: float, solver: str, dt: float, **others: Any) -> None:
-        if solver not in SOLVERS:
-            raise unknown("solver", solver, SOLVERS)
-        if oscillators < 1 or not most_frequency > 0.0:
-            raise UserError(
-                f"kernel 'cpg' needs oscillators that swing, not {oscillators} of up to {most_frequency:g} Hz"
-            )
-        if growth(solver, dt * MOST_PULL / 2) > 1.0:  # amplitudes decay with exp(-c t / 2)
-            raise UserError(
-                f"kernel 'cpg': steps of {dt:g} s, as this task has them or says nothing of, diverge under {solver}"
-            )
-
     def __init__(
         self,
         inputs: int,
         heads: Heads,
         key: PRNGKeyArray,
         *,
-        width: int = 64,
+        width: int,
         dt: float,
-        oscillators: int = 8,
-        most_frequency: float = 5.0,
-        solver: str = "euler",
-        blind: bool = True,
+        oscillators: Annotated[int, Option("how many; z has three numbers for each", low=1)] = 8,
+        most_frequency: Annotated[float, Option("in Hz: what oscillators may learn to swing with", above=0)] = 5.0,
+        solver: Annotated[str, Option("of their equation: euler or rk4", choices=tuple(SOLVERS))] = "euler",
+        blind: Annotated[bool, Option("read no observation: nothing but oscillators")] = True,
     ):
+        if growth(solver, dt * MOST_PULL / 2) > 1.0:  # amplitudes decay with exp(-c t / 2)
+            raise UserError(
+                f"kernel 'cpg': steps of {dt:g} s, as this task has them or says nothing of, diverge under {solver}"
+            )
         own, body, action = jax.random.split(key, 3)
         self.oscillators = Oscillators(oscillators, most_frequency, key=own)
         self.body = MLP([oscillators + inputs * (not blind), width, width], key=body, last_gain=2.0**0.5)

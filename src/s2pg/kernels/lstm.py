@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.heads import Heads
 from s2pg.kernels.recurrent import RecurrentKernel
 from s2pg.networks import Cell, Linear
 
@@ -46,9 +47,8 @@ class LSTM(Cell):
 
 
 class LSTMKernel(RecurrentKernel):
-    """eta = LSTM(relu(W o), z), 2 x `size` numbers. The action reads all of them: h alone learns later."""
+    """A long short-term memory: z = (h, tanh c).
 
-    def __init__(
-        self, inputs: int, heads: Heads, key: PRNGKeyArray, *, size: int = 64, width: int = 64, encoder_width: int = 0
-    ):
-        super().__init__(inputs, heads, key, LSTM, size=size, width=width, encoder_width=encoder_width)
+    eta = LSTM(relu(W o), z), 2 x `size` numbers. The action reads all of them: h alone learns later."""
+
+    cell_type: ClassVar[type[Cell]] = LSTM

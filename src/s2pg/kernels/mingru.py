@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.heads import Heads
 from s2pg.kernels.recurrent import Embedding, RecurrentKernel
 from s2pg.networks import Cell, Linear, spread
 
@@ -49,12 +48,11 @@ class MinGRU(Cell):
 
 
 class MinGRUKernel(RecurrentKernel):
-    """eta = (1 - u) z + u n with u, n of the observation alone; n steps unroll in log n."""
+    """A minimal gated unit, linear in z: unrolls in parallel.
 
-    def __init__(
-        self, inputs: int, heads: Heads, key: PRNGKeyArray, *, size: int = 64, width: int = 64, encoder_width: int = 0
-    ):
-        super().__init__(inputs, heads, key, MinGRU, size=size, width=width, encoder_width=encoder_width)
+    eta = (1 - u) z + u n with u, n of the observation alone; n steps unroll in log n."""
+
+    cell_type: ClassVar[type[Cell]] = MinGRU
 
     def unroll(self, x: Embedding, stored: Array, restart: Array) -> tuple[Array, Array]:
         keep, add = x.gates

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,10 +11,13 @@ from jaxtyping import Array, PRNGKeyArray
 from s2pg.heads import ActionHead, Heads
 from s2pg.kernel import Kernel, Step
 from s2pg.networks import MLP
+from s2pg.options import Option
 
 
 class MLPKernel(Kernel):
-    """a ~ head(mlp(o)); a `blind` one reads nothing, and so does the same at every step."""
+    """A perceptron without memory: a ~ head(mlp(o)).
+
+    A `blind` one reads nothing, and so does the same at every step."""
 
     stateful: ClassVar[bool] = False
     body: MLP
@@ -22,7 +25,15 @@ class MLPKernel(Kernel):
 
     blind: bool = eqx.field(static=True)
 
-    def __init__(self, inputs: int, heads: Heads, key: PRNGKeyArray, *, width: int = 64, blind: bool = False):
+    def __init__(
+        self,
+        inputs: int,
+        heads: Heads,
+        key: PRNGKeyArray,
+        *,
+        width: int,
+        blind: Annotated[bool, Option("read no observation: nothing at all")] = False,
+    ):
         body, action = jax.random.split(key)
         self.blind = blind
         self.body = MLP([inputs * (not blind), width, width], key=body, last_gain=2.0**0.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import diffrax
 import equinox as eqx
@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.errors import UserError, unknown
+from s2pg.errors import UserError
 from s2pg.heads import Heads
 from s2pg.kernels.recurrent import RecurrentKernel
 from s2pg.networks import Cell, Linear, spread
+from s2pg.options import Option
 
 # The usual loop over a solver's stages takes ten times as long, and cannot be differentiated forwards, as TRPO does.
 _stages = {"scan_kind": "bounded"}
@@ -43,13 +44,13 @@ class NeuralODE(Cell):
     substeps: int = eqx.field(static=True)
 
     def __init__(
-        self, inputs: int, size: int, *, width: int, fastest: float, solver: str, substeps: int, key: PRNGKeyArray
+        self, inputs: int, size: int, *, field_width: int, fastest: float, solver: str, substeps: int, key: PRNGKeyArray
     ):
         input_key, recurrent_key, field_key = jax.random.split(key, 3)
         # Large at the start, so that z shows from the beginning what was seen, and there is something to learn from.
-        self.inputs = Linear(inputs, width, key=input_key, gain=2.0)
-        self.recurrent = Linear(size, width, key=recurrent_key)
-        self.field = Linear(width, 2 * size, key=field_key, gain=2.0)
+        self.inputs = Linear(inputs, field_width, key=input_key, gain=2.0)
+        self.recurrent = Linear(size, field_width, key=recurrent_key)
+        self.field = Linear(field_width, 2 * size, key=field_key, gain=2.0)
         self.fastest, self.solver, self.substeps = fastest, solver, substeps
 
     @property
@@ -75,24 +76,33 @@ class NeuralODE(Cell):
 
 
 class ODEKernel(RecurrentKernel):
-    """eta = z(1) of a neural ODE from z(0) = z."""
+    """A neural differential equation: eta = z(1) from z(0) = z."""
 
-    @classmethod
-    def check(cls, *, solver: str, substeps: int, fastest: float, **others: Any) -> None:
-        if solver not in SOLVERS:
-            raise unknown("solver", solver, SOLVERS)
-        if not 1 <= substeps <= MOST_SUBSTEPS or not fastest > 0.0:
-            raise UserError(f"kernel 'ode' takes 1 to {MOST_SUBSTEPS} substeps and a fastest rate above 0")
+    cell_type: ClassVar[type[Cell]] = NeuralODE
+
+    def __init__(
+        self,
+        inputs: int,
+        heads: Heads,
+        key: PRNGKeyArray,
+        *,
+        size: int,
+        width: int,
+        encoder_width: int,
+        fastest: Annotated[
+            float, Option("largest rate at which z moves to its goal, per control interval", above=0)
+        ] = 2.0,
+        solver: Annotated[
+            str, Option("of the differential equation: euler, heun or bosh3", choices=tuple(SOLVERS))
+        ] = "heun",
+        substeps: Annotated[int, Option("of the solver in a control interval", low=1, high=MOST_SUBSTEPS)] = 2,
+    ):
         if fastest > substeps:
             raise UserError(
                 f"kernel 'ode': {substeps} substeps at rates of up to {fastest:g} overshoot or diverge: take as many"
                 " substeps as that, or more"
             )
-
-    def __init__(
-        self, inputs: int, heads: Heads, key: PRNGKeyArray, *, size: int = 64, width: int = 64, encoder_width: int = 0,
-        fastest: float = 2.0, solver: str = "heun", substeps: int = 2,
-    ):  # fmt: skip
-        options = {"width": width, "fastest": fastest, "solver": solver, "substeps": substeps}
-        cell = functools.partial(NeuralODE, **options)
-        super().__init__(inputs, heads, key, cell, size=size, width=width, encoder_width=encoder_width)
+        options = {"fastest": fastest, "solver": solver, "substeps": substeps}
+        super().__init__(
+            inputs, heads, key, size=size, width=width, encoder_width=encoder_width, field_width=width, **options
+        )

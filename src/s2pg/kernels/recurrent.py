@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +14,16 @@ from s2pg.networks import Cell, Linear
 
 
 class Embedding(NamedTuple):
+    """What a recurrent kernel makes of an observation without z."""
+
     gates: PyTree
     skip: Array
 
 
 class RecurrentKernel(Kernel):
     """eta = cell(relu(W o), z); a ~ head(relu(W' [relu(W'' o), eta])); z' ~ N(eta, Upsilon)."""
+
+    cell_type: ClassVar[type[Cell]]  # made with (inputs, size, key=) and what a kernel adds
 
     encoder: Linear
     cell: Cell
@@ -34,16 +37,16 @@ class RecurrentKernel(Kernel):
         inputs: int,
         heads: Heads,
         key: PRNGKeyArray,
-        make_cell: Callable[..., Cell],  # (inputs, size, key=)
         *,
         size: int,
         width: int,
         encoder_width: int,
+        **cell_options: Any,
     ):
         encoder, cell, skip, body, action = jax.random.split(key, 5)
         gain, encoded = 2.0**0.5, encoder_width or width
         self.encoder = Linear(inputs, encoded, key=encoder, gain=gain)
-        self.cell = make_cell(encoded, size, key=cell)
+        self.cell = self.cell_type(encoded, size, key=cell, **cell_options)
         self.skip = Linear(inputs, width, key=skip, gain=gain)
         self.body = Linear(width + self.cell.size, width, key=body, gain=gain)
         self.action_head = heads.action(width, action)

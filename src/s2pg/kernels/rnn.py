@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.heads import Heads
 from s2pg.kernels.recurrent import RecurrentKernel
 from s2pg.networks import Cell, Linear
 
@@ -34,9 +35,6 @@ class RNN(Cell):
 
 
 class RNNKernel(RecurrentKernel):
-    """eta = tanh(U relu(W o) + V z)."""
+    """A plain recurrent network: eta = tanh(U relu(W o) + V z)."""
 
-    def __init__(
-        self, inputs: int, heads: Heads, key: PRNGKeyArray, *, size: int = 64, width: int = 64, encoder_width: int = 0
-    ):
-        super().__init__(inputs, heads, key, RNN, size=size, width=width, encoder_width=encoder_width)
+    cell_type: ClassVar[type[Cell]] = RNN

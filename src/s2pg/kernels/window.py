@@ -15,7 +15,9 @@ from s2pg.networks import MLP
 
 
 class WindowKernel(Kernel):
-    """z_t = (o_{t-K}, ..., o_{t-1}), newest last, each with a flag that tells an observation from an empty slot."""
+    """A perceptron over the last K observations.
+
+    z_t = (o_{t-K}, ..., o_{t-1}), newest last, each with a flag that tells an observation from an empty slot."""
 
     stateful: ClassVar[bool] = False
     body: MLP
@@ -23,7 +25,7 @@ class WindowKernel(Kernel):
     length: int = eqx.field(static=True)
     slot: int = eqx.field(static=True)
 
-    def __init__(self, inputs: int, heads: Heads, key: PRNGKeyArray, *, length: int, width: int = 64):
+    def __init__(self, inputs: int, heads: Heads, key: PRNGKeyArray, *, length: int, width: int):
         body, action = jax.random.split(key)
         self.length, self.slot = length, inputs + 1
         self.body = MLP([length * self.slot, width, width], key=body, last_gain=2.0**0.5)

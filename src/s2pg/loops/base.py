@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -10,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
-from s2pg.algorithms.base import Algorithm, TrainState
-from s2pg.optimise import norm
+from s2pg.actor import Actor
+from s2pg.algorithms.base import Algorithm, Plan, Policy, TrainState
 from s2pg.rollout import Carry
 
 # Streams of random numbers: none depends on how often another was used. 3 is for episodes after training.
@@ -25,13 +26,15 @@ class Loop(NamedTuple):
     carry: Carry
     key: PRNGKeyArray
     update: Any  # how many there have been [seeds], an array of JAX on the device and of NumPy on the host
-    acting: Any = ()  # who steps the next batch, where that is not `train` itself but the one an update before
+    acting: Any = ()  # the policy that steps the next batch, where that is the one from an update before
 
 
 class Looper(Protocol):
     """Runs `chunk` updates at a time; arrays have a leading axis of seeds."""
 
-    def init(self) -> Loop: ...
+    def init(self) -> Loop:
+        """Training before its first step."""
+        ...
 
     def shapes(self) -> Loop:
         """Like what `init` returns, without the memory that it takes: what to load a checkpoint into."""
@@ -42,29 +45,37 @@ class Looper(Protocol):
         ...
 
     def warm_up(self, loop: Loop) -> Loop:
-        """A fresh loop with `Algorithm.warmup` steps of each lane stored (the one before is used up)."""
+        """A fresh loop with `Plan.warmup` steps of each lane stored (the one before is used up)."""
         ...
 
     def advance(self, loop: Loop) -> tuple[Loop, dict[str, np.ndarray]]:
         """`chunk` updates: the loop after them (the one before is used up), metrics [seeds, chunk]."""
         ...
 
-    def evaluate(self, loop: Loop) -> dict[str, np.ndarray]: ...
+    def evaluate(self, loop: Loop) -> dict[str, np.ndarray]:
+        """Returns of the policies as they are, [seeds]."""
+        ...
 
-    def pack(self, loop: Loop) -> PyTree: ...
+    def pack(self, loop: Loop) -> PyTree:
+        """What a checkpoint keeps of the loop."""
+        ...
 
     def unpack(self, packed: PyTree) -> tuple[Loop, bool]:
         """The loop again; False where the environments could not be brought back exactly."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Lets go of environments and threads."""
+        ...
 
 
 def stream(key: PRNGKeyArray, which: Array | int, update: Array | int = 0) -> PRNGKeyArray:
+    """The key of one stream of random numbers at one update."""
     return jax.random.fold_in(jax.random.fold_in(key, which), update)
 
 
 def seed_keys(seeds: Sequence[int]) -> Key[Array, " seeds"]:
+    """The key of every seed."""
     return jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
 
 
@@ -73,16 +84,12 @@ def settled(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), tree)
 
 
-def parameter_norm(state: TrainState) -> Array:
-    return norm((state.kernel, state.critic))
+def warmup_actor(algorithm: Algorithm, policy: Policy) -> Actor:
+    """Who acts in the warm-up."""
+    return dataclasses.replace(algorithm.actor(policy), uniform=algorithm.plan.uniform_warmup)
 
 
-def acting_part(state: TrainState) -> TrainState:
-    """What it takes to act: kernel and normaliser, and nothing of any size beside them."""
-    return state._replace(critic=(), optimiser=(), critic_memory=(), target=(), replay=())
-
-
-def warmup_pieces(algorithm: Algorithm) -> list[int]:
+def warmup_pieces(plan: Plan) -> list[int]:
     """Steps of the batches that the warm-up is stored in: those of an update, however long it is, and what is left."""
-    whole, rest = divmod(algorithm.warmup, algorithm.steps)
-    return [algorithm.steps] * whole + [rest] * (rest > 0)
+    whole, rest = divmod(plan.warmup, plan.steps)
+    return [plan.steps] * whole + [rest] * (rest > 0)

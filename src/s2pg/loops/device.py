@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from s2pg.algorithms.base import Algorithm, Metrics
+from s2pg.envs.base import Env
 from s2pg.evaluate import compare
 from s2pg.loops.base import (
     EVALUATE,
@@ -18,10 +20,10 @@ from s2pg.loops.base import (
     TRAIN,
     WARMUP,
     Loop,
-    parameter_norm,
     seed_keys,
     settled,
     stream,
+    warmup_actor,
     warmup_pieces,
 )
 from s2pg.rollout import collect, episodes_seen, start
@@ -30,68 +32,73 @@ from s2pg.rollout import collect, episodes_seen, start
 class DeviceLoop:
     """Whole chunks of collecting and learning inside one compiled function, seeds under vmap."""
 
-    def __init__(self, algorithm: Algorithm, env: Any, seeds: Sequence[int], chunk: int, episodes: int):
+    def __init__(
+        self, algorithm: Algorithm, env: Env, seeds: Sequence[int], chunk: int, episodes: int, shared: PyTree = ()
+    ):
         self.algorithm, self.env, self.keys, self.episodes = algorithm, env, seed_keys(seeds), episodes
-        self._init: Any = jax.jit(jax.vmap(self._start))
+        # One copy for all seeds, and an argument of what is compiled, not a constant in it.
+        self.plan, self.shared = algorithm.plan, jax.device_put(shared)
+        self._init: Any = jax.jit(jax.vmap(self._start, (0, None)))
         self._evaluate: Any = jax.jit(jax.vmap(self._returns))
         self._warm_up: Any = jax.jit(jax.vmap(self._fill), donate_argnums=0)
-        scan = lambda loop: jax.lax.scan(self._update, loop, None, length=chunk)  # noqa: E731
-        self._advance: Any = jax.jit(jax.vmap(scan), donate_argnums=0)
+        self._advance: Any = jax.jit(jax.vmap(partial(self._updates, chunk), (0, None)), donate_argnums=0)
 
-    def _start(self, key: PRNGKeyArray) -> Loop:
+    def _start(self, key: PRNGKeyArray, shared: PyTree) -> Loop:
         init_key, start_key = jax.random.split(stream(key, INIT))
-        train = self.algorithm.init(self.env.spec, key=init_key)
-        carry = start(self.env, self.algorithm.actor(train), self.algorithm.lanes, start_key)
+        train = self.algorithm.init(self.env.spec, shared, key=init_key)
+        carry = start(self.env, self.algorithm.actor(train.policy), self.plan.lanes, start_key)
         return settled(Loop(train, carry, key, jnp.zeros((), jnp.int32)))
 
     def _fill(self, loop: Loop) -> Loop:
         """The warm-up, in pieces: it may be longer than any batch that fits."""
 
         def store(loop: Loop, steps: int, number: Array | int) -> Loop:
-            actor, key = self.algorithm.warmup_actor(loop.train), stream(loop.key, WARMUP, number)
+            actor, key = warmup_actor(self.algorithm, loop.train.policy), stream(loop.key, WARMUP, number)
             carry, batch, _ = collect(self.env, actor, loop.carry, steps, key)
-            return settled(loop._replace(train=self.algorithm.remember(loop.train, batch), carry=carry))
+            return settled(loop._replace(train=self.algorithm.store(loop.train, batch), carry=carry))
 
-        sizes, steps = warmup_pieces(self.algorithm), self.algorithm.steps
+        sizes, steps = warmup_pieces(self.plan), self.plan.steps
         whole = sizes.count(steps)
         loop, _ = jax.lax.scan(lambda loop, number: (store(loop, steps, number), None), loop, jnp.arange(whole))
         for number, rest in enumerate(sizes[whole:], whole):
             loop = store(loop, rest, number)
         return loop
 
-    def _update(self, loop: Loop, _: None) -> tuple[Loop, Metrics]:
+    def _updates(self, chunk: int, loop: Loop, shared: PyTree) -> tuple[Loop, Metrics]:
+        return jax.lax.scan(lambda loop, _: self._update(loop, shared), loop, None, length=chunk)
+
+    def _update(self, loop: Loop, shared: PyTree) -> tuple[Loop, Metrics]:
         start_key, collect_key, update_key = jax.random.split(stream(loop.key, TRAIN, loop.update), 3)
-        actor, carry = self.algorithm.actor(loop.train), loop.carry
-        if self.algorithm.whole_episodes:
-            carry = start(self.env, actor, self.algorithm.lanes, start_key, stagger=False)
-        carry, batch, ended = collect(self.env, actor, carry, self.algorithm.steps, collect_key)
-        train, metrics = self.algorithm.update(loop.train, batch, update_key)
-        metrics |= {"parameter_norm": parameter_norm(train)} | episodes_seen(ended)
-        return settled(Loop(train, carry, loop.key, loop.update + 1)), metrics
+        actor, carry = self.algorithm.actor(loop.train.policy), loop.carry
+        if self.plan.whole_episodes:
+            carry = start(self.env, actor, self.plan.lanes, start_key, stagger=False)
+        carry, batch, ended = collect(self.env, actor, carry, self.plan.steps, collect_key)
+        train, metrics = self.algorithm.update(loop.train, batch, shared, update_key)
+        return settled(Loop(train, carry, loop.key, loop.update + 1)), metrics | episodes_seen(ended)
 
     def _returns(self, loop: Loop) -> dict[str, Array]:
         key = stream(loop.key, EVALUATE, loop.update)
-        actors = [self.algorithm.actor(loop.train, explore) for explore in (False, True)]
+        actors = [self.algorithm.actor(loop.train.policy, explore) for explore in (False, True)]
         modes, draws = jnp.mean(compare(self.env, actors, self.episodes, key), axis=1)
         return {"eval_return": modes, "eval_return_stochastic": draws}
 
     def init(self) -> Loop:
-        return self._init(self.keys)
+        return self._init(self.keys, self.shared)
 
     def shapes(self) -> Loop:
-        return jax.eval_shape(self._init, self.keys)
+        return jax.eval_shape(self._init, self.keys, self.shared)
 
     def prepare(self, loop: Loop, fresh: bool = False) -> None:
-        if fresh and self.algorithm.warmup:
+        if fresh and self.plan.warmup:
             self._warm_up = self._warm_up.lower(loop).compile()
-        self._advance = self._advance.lower(loop).compile()
+        self._advance = self._advance.lower(loop, self.shared).compile()
         self._evaluate = self._evaluate.lower(loop).compile()
 
     def warm_up(self, loop: Loop) -> Loop:
-        return self._warm_up(loop) if self.algorithm.warmup else loop
+        return self._warm_up(loop) if self.plan.warmup else loop
 
     def advance(self, loop: Loop) -> tuple[Loop, dict[str, np.ndarray]]:
-        loop, metrics = self._advance(loop)
+        loop, metrics = self._advance(loop, self.shared)
         return loop, jax.device_get(metrics)
 
     def evaluate(self, loop: Loop) -> dict[str, np.ndarray]:

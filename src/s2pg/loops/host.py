@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from s2pg.actor import Actor
-from s2pg.algorithms.base import Algorithm, Metrics, TrainState
+from s2pg.algorithms.base import Algorithm, Metrics, Policy, TrainState
+from s2pg.envs.host import HostTask
 from s2pg.evaluate import play
 from s2pg.loops.base import (
     EVALUATE,
@@ -20,11 +21,10 @@ from s2pg.loops.base import (
     TRAIN,
     WARMUP,
     Loop,
-    acting_part,
-    parameter_norm,
     seed_keys,
     settled,
     stream,
+    warmup_actor,
     warmup_pieces,
 )
 from s2pg.rollout import Carry, EpisodeEnds, initial_state, outcome, transition
@@ -41,26 +41,28 @@ class HostLoop:
     def __init__(
         self,
         algorithm: Algorithm,
-        task: Any,
+        task: HostTask,
         seeds: Sequence[int],
         chunk: int,
         episodes: int,
+        shared: PyTree = (),
         near: Any = None,
     ):
         self.algorithm, self.task, self.keys, self.chunk, self.episodes = (
             algorithm, task, seed_keys(seeds), chunk, episodes,
         )  # fmt: skip
-        self.lanes, self.eval_lanes = task.lanes(seeds, algorithm.lanes), task.lanes(seeds, episodes)
-        self._near = near or (_beside_the_accelerator() if algorithm.off_policy else None)
-        self._act = {explore: _acts(lambda state, e=explore: algorithm.actor(state, e)) for explore in (False, True)}
-        self._act_warmup = _acts(algorithm.warmup_actor)
+        self.plan, self.shared = algorithm.plan, jax.device_put(shared)
+        self.lanes, self.eval_lanes = task.lanes(seeds, self.plan.lanes), task.lanes(seeds, episodes)
+        self._near = near or (_beside_the_accelerator() if self.plan.may_lag else None)
+        self._act = {explore: _acts(lambda policy, e=explore: algorithm.actor(policy, e)) for explore in (False, True)}
+        self._act_warmup = _acts(lambda policy: warmup_actor(algorithm, policy))
         # The replay buffer is written in place. Nothing else may be donated: kernels are still acted with.
-        self._learn = jax.jit(jax.vmap(self._learner), donate_argnums=0)
-        self._remember = jax.jit(jax.vmap(self._storer), donate_argnums=0)
+        self._learn = jax.jit(jax.vmap(self._learner, (0, 0, 0, 0, 0, 0, None)), donate_argnums=0)
+        self._store = jax.jit(jax.vmap(self._storer), donate_argnums=0)
         self._key = jax.jit(jax.vmap(stream, (0, None, 0)))
         # On a CPU what one thread asks for is done in turn, whatever it is: an update needs a thread of its own for
         # the acting not to wait for it.
-        self._thread = ThreadPoolExecutor(1) if algorithm.off_policy else None
+        self._thread = ThreadPoolExecutor(1) if self.plan.may_lag else None
 
     def _learner(
         self,
@@ -70,18 +72,18 @@ class HostLoop:
         update: Array,
         rows: list[Transition],
         after: list[Timestep],
+        shared: PyTree,
     ) -> tuple[TrainState, Metrics]:
         # The steps of the batch have taken the numbers below.
-        key = jax.random.fold_in(stream(key, TRAIN, update), self.algorithm.steps)
-        train, metrics = self.algorithm.update(train._replace(replay=replay), _batch(rows, after), key)
-        return settled(train), metrics | {"parameter_norm": parameter_norm(train)}
+        key = jax.random.fold_in(stream(key, TRAIN, update), self.plan.steps)
+        return settled(self.algorithm.update(train._replace(replay=replay), _batch(rows, after), shared, key))
 
     def _storer(self, replay: PyTree, train: TrainState, rows: list[Transition], after: list[Timestep]) -> TrainState:
-        return settled(self.algorithm.remember(train._replace(replay=replay), _batch(rows, after)))
+        return settled(self.algorithm.store(train._replace(replay=replay), _batch(rows, after)))
 
-    def _start(self, key: PRNGKeyArray) -> tuple[TrainState, PyTree]:
-        train = self.algorithm.init(self.task.spec, key=stream(key, INIT))
-        return settled((train, initial_state(self.algorithm.actor(train), self.algorithm.lanes)))
+    def _start(self, key: PRNGKeyArray, shared: PyTree) -> tuple[TrainState, PyTree]:
+        train = self.algorithm.init(self.task.spec, shared, key=stream(key, INIT))
+        return settled((train, initial_state(self.algorithm.actor(train.policy), self.plan.lanes)))
 
     def _loop(self, train: TrainState, z: PyTree) -> Loop:
         timestep = self.lanes.reset()
@@ -90,28 +92,28 @@ class HostLoop:
 
     def _lag(self, train: TrainState) -> PyTree:
         """What `Loop.acting` holds after this state has been learned from."""
-        return acting_part(train) if self.algorithm.off_policy else ()
+        return train.policy if self.plan.may_lag else ()
 
     def _placed(self, tree: PyTree) -> PyTree:
         """The same where acting happens."""
         return tree if self._near is None else jax.device_put(tree, self._near)
 
     def init(self) -> Loop:
-        train, z = jax.jit(jax.vmap(self._start))(self.keys)
+        train, z = jax.jit(jax.vmap(self._start, (0, None)))(self.keys, self.shared)
         return self._loop(train, self._placed(z))
 
     def shapes(self) -> Loop:
-        return self._loop(*jax.eval_shape(jax.vmap(self._start), self.keys))
+        return self._loop(*jax.eval_shape(jax.vmap(self._start, (0, None)), self.keys, self.shared))
 
     def prepare(self, loop: Loop, fresh: bool = False) -> None:
         """Host loops compile as they go: their first chunk is slower."""
 
     def warm_up(self, loop: Loop) -> Loop:
         train, carry = loop.train, loop.carry
-        for number, steps in enumerate(warmup_pieces(self.algorithm)):
+        for number, steps in enumerate(warmup_pieces(self.plan)):
             key = self._key(self._placed(loop.key), WARMUP, np.full_like(loop.update, number))
-            carry, rows, afters, _ = self._step(self._act_warmup, acting_part(train), carry, key, steps)
-            train = self._remember(train.replay, train._replace(replay=()), rows, afters)
+            carry, rows, afters, _ = self._step(self._act_warmup, train.policy, carry, key, steps)
+            train = self._store(train.replay, train._replace(replay=()), rows, afters)
         return loop._replace(train=train, carry=carry, acting=self._lag(train))
 
     def advance(self, loop: Loop) -> tuple[Loop, dict[str, np.ndarray]]:
@@ -123,20 +125,20 @@ class HostLoop:
 
     def _update(self, loop: Loop) -> tuple[Loop, Metrics]:
         train, carry = loop.train, loop.carry
-        if self.algorithm.whole_episodes:
+        if self.plan.whole_episodes:
             timestep = self.lanes.reset(stream=2 * self._count(loop) + 2)
             carry = Carry((), timestep, carry.z, np.zeros(timestep.reward.shape, np.float32))
         key = self._key(self._placed(loop.key), TRAIN, loop.update)
-        acting = loop.acting if self.algorithm.off_policy else acting_part(train)
-        carry, rows, afters, ended = self._step(self._act[True], acting, carry, key, self.algorithm.steps)
-        given = (train.replay, train._replace(replay=()), loop.key, loop.update, rows, afters)
+        acting = loop.acting if self.plan.may_lag else train.policy
+        carry, rows, afters, ended = self._step(self._act[True], acting, carry, key, self.plan.steps)
+        given = (train.replay, train._replace(replay=()), loop.key, loop.update, rows, afters, self.shared)
         # Only asked for, in either case: what comes back is not there yet, and nothing here waits for it.
         new, metrics = self._thread.submit(self._learn, *given).result() if self._thread else self._learn(*given)
         metrics |= _seen(ended)
         return Loop(new, carry, loop.key, loop.update + 1, self._lag(train)), metrics
 
     def _step(
-        self, act: Any, acting: TrainState, carry: Carry, key: Key[Array, " seeds"], steps: int
+        self, act: Any, acting: Policy, carry: Carry, key: Key[Array, " seeds"], steps: int
     ) -> tuple[Carry, list[Transition], list[Timestep], list[EpisodeEnds]]:
         """So many steps of all lanes: where they stand then, decisions, what came of them, and what episodes ended."""
         acting, timestep, z, score = self._placed(acting), carry.timestep, carry.z, carry.score
@@ -163,21 +165,21 @@ class HostLoop:
 
     def _play(self, loop: Loop, explore: bool) -> np.ndarray:
         """Mean return per seed over exactly `episodes` episodes, one per lane."""
-        acting = acting_part(loop.train)
-        z = jax.vmap(lambda state: initial_state(self.algorithm.actor(state), self.episodes))(acting)
-        acting, z, key = self._placed((acting, z, loop.key))
+        policy = loop.train.policy
+        z = jax.vmap(lambda policy: initial_state(self.algorithm.actor(policy), self.episodes))(policy)
+        policy, z, key = self._placed((policy, z, loop.key))
         key = self._key(key, EVALUATE, loop.update)
-        act = lambda timestep, z, t: self._act[explore](acting, timestep, z, key, t)  # noqa: E731
+        act = lambda timestep, z, t: self._act[explore](policy, timestep, z, key, t)  # noqa: E731
         return play(self.eval_lanes, act, z, stream=2 * self._count(loop) + 1).mean(axis=1)
 
     def pack(self, loop: Loop) -> PyTree:
         # An episodic algorithm starts its episodes anew in every update: there are no open ones to bring back.
-        return {"loop": loop, "host": {} if self.algorithm.whole_episodes else self.lanes.snapshot()}
+        return {"loop": loop, "host": {} if self.plan.whole_episodes else self.lanes.snapshot()}
 
     def unpack(self, packed: PyTree) -> tuple[Loop, bool]:
         loop: Loop = packed["loop"]
         carry = loop.carry._replace(z=self._placed(loop.carry.z))
-        if self.algorithm.whole_episodes:
+        if self.plan.whole_episodes:
             return loop._replace(carry=carry), True
         timestep, exact = self.lanes.restore(packed["host"])
         if not exact:  # go on from what the environments show now; an episode that had to begin anew has no score yet
@@ -192,12 +194,12 @@ class HostLoop:
             self._thread.shutdown()
 
 
-def _acts(actor: Callable[[TrainState], Actor]) -> Any:
-    """Compiled: one decision in every lane [S, N], by the actor of a training state."""
+def _acts(actor: Callable[[Policy], Actor]) -> Any:
+    """Compiled: one decision in every lane [S, N], by the actor of a policy."""
 
-    def act(state: TrainState, timestep: Timestep, z: PyTree, key: PRNGKeyArray, t: Array) -> Transition:
+    def act(policy: Policy, timestep: Timestep, z: PyTree, key: PRNGKeyArray, t: Array) -> Transition:
         keys = jax.random.split(jax.random.fold_in(key, t), timestep.reward.shape[0])
-        row = jax.vmap(transition, in_axes=(None, 0, 0, 0))(actor(state), timestep, z, keys)
+        row = jax.vmap(transition, in_axes=(None, 0, 0, 0))(actor(policy), timestep, z, keys)
         return row._replace(obs=(), next_obs=())  # whoever asks has them: handing them back takes time
 
     return jax.jit(jax.vmap(act, (0, 0, 0, 0, None)))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.heads import Drawn, StateHeadBuilder, no_noise
+from s2pg.heads import Drawn, StateHeadBuilder
 from s2pg.kernel import Kernel, Step
 from s2pg.types import Decision, State
 
@@ -66,40 +66,40 @@ class ReplayEvaluation(NamedTuple):
     fresh: State  # z' after the last row, to be stored in place of the old one; () where that stays
 
 
+class Spans(NamedTuple):
+    """Rows of a sample out of a replay buffer, and how many of those enter the loss."""
+
+    rows: int = 1
+    graded: int = 1  # the last ones
+
+
 class Memory(eqx.Module):
     """How z' comes about, and what one training sample is."""
 
     @property
-    def segment(self) -> int:
-        """Steps in one training sample of a fresh batch."""
-        return 1
+    @abstractmethod
+    def spans(self) -> Spans:
+        """How long a replayed sample is."""
 
-    @property
-    def rows(self) -> int:
-        """Rows in one sample out of a replay buffer."""
-        return 1
-
-    @property
-    def graded(self) -> int:
-        """How many of those rows, the last ones, enter the loss."""
-        return 1
-
+    @abstractmethod
     def halves(self, action: object, state: object) -> Decision:
         """A decision-shaped tree with a part for each half that this rule decides on."""
-        return Decision(action)
 
+    @abstractmethod
     def state_head(self, drawn: Drawn) -> StateHeadBuilder:
         """The head a stateful kernel is built with, given the algorithm's for states that are drawn."""
-        return no_noise
 
+    @abstractmethod
     def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
         """(u, log pi(u | o, z)); without a key, the mode."""
-        action, log_prob = step.action.draw(key)
-        return Decision(action), Decision(log_prob)
 
     @abstractmethod
     def act(self, kernel: Kernel, obs: Array, z: State, key: PRNGKeyArray | None) -> tuple[Decision, State, Decision]:
         """(u, z', log pi(u | o, z)); without a key, the mode."""
+
+    @abstractmethod
+    def segments(self, steps: int, lanes: int) -> Segments:
+        """Which steps of a batch form the samples."""
 
     @abstractmethod
     def evaluate(self, kernel: Kernel, sample: Sample) -> Evaluation:
@@ -113,10 +113,24 @@ class Memory(eqx.Module):
     def unfold(self, kernel: Kernel, sample: ReplaySample, key: PRNGKeyArray | None) -> ReplayEvaluation:
         """A replayed sample under the present parameters; with a key, stored states may be refreshed."""
 
-    def segments(self, steps: int, lanes: int) -> Segments:
-        """Consecutive pieces of `segment` steps; the last one of a lane is padded where it does not come out even."""
-        starts = np.arange(0, steps, self.segment)
-        return table(starts[:, None] + np.arange(self.segment)[None], steps, lanes)
+
+# What rules share ----------------------------------------------------------------------------------------------------
+
+
+def draw_action(step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
+    """(u, log pi(u | o, z)) where the action is all that is decided."""
+    action, log_prob = step.action.draw(key)
+    return Decision(action), Decision(log_prob)
+
+
+def consecutive(length: int, steps: int, lanes: int) -> Segments:
+    """Consecutive pieces of `length` steps; the last one of a lane is padded where it does not come out even."""
+    return table(np.arange(0, steps, length)[:, None] + np.arange(length)[None], steps, lanes)
+
+
+def ending_at_each(length: int, steps: int, lanes: int) -> Segments:
+    """One piece for every step: that step and the `length` - 1 before it."""
+    return table(np.arange(steps)[:, None] - np.arange(length)[::-1][None], steps, lanes)
 
 
 def table(time: np.ndarray, steps: int, lanes: int) -> Segments:

@@ -7,8 +7,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.kernel import Kernel
-from s2pg.memory.base import Evaluation, Memory, ReplayEvaluation, ReplaySample, Sample, judge, walk
+from s2pg.heads import Drawn, StateHeadBuilder, no_noise
+from s2pg.kernel import Kernel, Step
+from s2pg.memory.base import (
+    Evaluation,
+    Memory,
+    ReplayEvaluation,
+    ReplaySample,
+    Sample,
+    Segments,
+    Spans,
+    consecutive,
+    draw_action,
+    judge,
+    walk,
+)  # fmt: skip
 from s2pg.types import Decision, State
 
 
@@ -18,8 +31,20 @@ class CarryRule(Memory):
     history: int = eqx.field(static=True, default=0)
 
     @property
-    def rows(self) -> int:
-        return self.history + 1
+    def spans(self) -> Spans:
+        return Spans(rows=self.history + 1)
+
+    def halves(self, action: object, state: object) -> Decision:
+        return Decision(action)
+
+    def state_head(self, drawn: Drawn) -> StateHeadBuilder:
+        return no_noise
+
+    def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
+        return draw_action(step, key)
+
+    def segments(self, steps: int, lanes: int) -> Segments:
+        return consecutive(1, steps, lanes)
 
     def act(self, kernel: Kernel, obs: Array, z: State, key: PRNGKeyArray | None) -> tuple[Decision, State, Decision]:
         step = kernel(obs, z)

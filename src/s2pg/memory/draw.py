@@ -12,11 +12,22 @@ from jaxtyping import Array, PRNGKeyArray
 from s2pg.distributions import Normal
 from s2pg.heads import Drawn, StateHeadBuilder
 from s2pg.kernel import Kernel, Step
-from s2pg.memory.base import Evaluation, Memory, ReplayEvaluation, ReplaySample, Sample, mix
+from s2pg.memory.base import (
+    Evaluation,
+    Memory,
+    ReplayEvaluation,
+    ReplaySample,
+    Sample,
+    Segments,
+    Spans,
+    consecutive,
+    mix,
+)  # fmt: skip
+from s2pg.options import option
 from s2pg.types import Decision, State
 
 
-class Draw(NamedTuple):
+class NoisyState(NamedTuple):
     """z' = mean + noise, kept apart: what the pathwise estimator needs of the drawn state."""
 
     mean: Array
@@ -35,20 +46,32 @@ class DrawRule(Memory):
     """
 
     estimator: Literal["score", "pathwise"] = eqx.field(static=True, default="score")
-    log_std: float = eqx.field(static=True, default=-1.5)
-    refresh: float = eqx.field(static=True, default=1.0)  # tau_z
-    refresh_noise: bool = eqx.field(static=True, default=True)
-    refresh_first: bool = eqx.field(static=True, default=True)
+    state_log_std: float = option(-1.5, "log standard deviation of z' under s2pg and s2pg-pathwise (there fixed)")
+    refresh: float = option(
+        1.0, "tau_z: how far a replayed z' moves to a new draw; 0: stored states stay as they were", low=0, high=1,
+        replay=True,
+    )  # fmt: skip
+    refresh_noise: bool = option(True, "draw it with its noise, instead of taking the mode", replay=True)
+    refresh_first: bool = option(
+        True, "the critic learns from the new z' at once, instead of from the stored one", replay=True
+    )
 
     @property
     def pathwise(self) -> bool:
         return self.estimator == "pathwise"
 
+    @property
+    def spans(self) -> Spans:
+        return Spans()
+
+    def segments(self, steps: int, lanes: int) -> Segments:
+        return consecutive(1, steps, lanes)
+
     def halves(self, action: object, state: object) -> Decision:
         return Decision(action, state)
 
     def state_head(self, drawn: Drawn) -> StateHeadBuilder:
-        return drawn(self.log_std, not self.pathwise)
+        return drawn(self.state_log_std, not self.pathwise)
 
     def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
         action_key, state_key = (None, None) if key is None else jax.random.split(key)
@@ -62,7 +85,7 @@ class DrawRule(Memory):
         next_z = decision.state
         if self.pathwise:
             mean = step.state.mode()
-            return decision._replace(state=Draw(mean, next_z - mean)), next_z, log_prob._replace(state=())
+            return decision._replace(state=NoisyState(mean, next_z - mean)), next_z, log_prob._replace(state=())
         return decision, next_z, log_prob
 
     def evaluate(self, kernel: Kernel, sample: Sample) -> Evaluation:
@@ -73,7 +96,7 @@ class DrawRule(Memory):
             assert isinstance(state, Normal), "a drawn state is a normal one"
             log_prob, entropy = now.action.log_prob(decision.action), Decision(now.action.entropy(), state.entropy())
             if self.pathwise:
-                drawn: Draw = decision.state
+                drawn: NoisyState = decision.state
                 drift = jnp.sum(((state.mean - drawn.mean) * jnp.exp(-state.log_std)) ** 2)
                 return Evaluation(now, z, state.mean + drawn.noise, Decision(log_prob), entropy, drift, valid)
             log_probs = Decision(log_prob, state.log_prob(decision.state))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.kernel import Kernel
+from s2pg.heads import Drawn, StateHeadBuilder, no_noise
+from s2pg.kernel import Kernel, Step
 from s2pg.memory.base import (
     Evaluation,
     Memory,
@@ -16,12 +16,16 @@ from s2pg.memory.base import (
     ReplaySample,
     Sample,
     Segments,
+    Spans,
+    consecutive,
+    draw_action,
+    ending_at_each,
     judge,
     mix,
     restarts,
-    table,
     walk,
-)
+)  # fmt: skip
+from s2pg.options import option
 from s2pg.types import Decision, State
 
 
@@ -32,26 +36,37 @@ class UnrollRule(Memory):
     its own, with the n - 1 steps before it, and a batch costs n times as much.
 
     Off policy, `burn_in` more steps before the segment bring z up to date without a gradient. The state at the head
-    is the stored one, or the initial one with `zero_head`; with `refresh` above 0 stored states are kept up to date.
+    is the stored one, or the initial one with `zero_head`; `refresh_heads` keeps stored states up to date.
     """
 
     length: int = eqx.field(static=True)
     last: bool = eqx.field(static=True, default=False)
-    burn_in: int = eqx.field(static=True, default=0)
-    zero_head: bool = eqx.field(static=True, default=False)
-    refresh: float = eqx.field(static=True, default=0.0)
+    burn_in: int = option(
+        0, "steps before each replayed segment of bptt that bring z up to date without a gradient", low=0, replay=True
+    )
+    zero_head: bool = option(
+        False, "begin replayed segments of bptt with the initial state, instead of the stored one", replay=True
+    )
+    refresh_heads: float = option(
+        0.0, "how far states stored under bptt move to their recomputed values; 0: not at all", low=0, high=1,
+        replay=True,
+    )  # fmt: skip
 
     @property
-    def segment(self) -> int:
-        return self.length
+    def spans(self) -> Spans:
+        return Spans(self.burn_in + self.length, 1 if self.last else self.length)
 
-    @property
-    def rows(self) -> int:
-        return self.burn_in + self.length
+    def halves(self, action: object, state: object) -> Decision:
+        return Decision(action)
 
-    @property
-    def graded(self) -> int:
-        return 1 if self.last else self.length
+    def state_head(self, drawn: Drawn) -> StateHeadBuilder:
+        return no_noise
+
+    def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
+        return draw_action(step, key)
+
+    def segments(self, steps: int, lanes: int) -> Segments:
+        return (ending_at_each if self.last else consecutive)(self.length, steps, lanes)
 
     def act(self, kernel: Kernel, obs: Array, z: State, key: PRNGKeyArray | None) -> tuple[Decision, State, Decision]:
         step = kernel(obs, z)
@@ -62,15 +77,9 @@ class UnrollRule(Memory):
         x = jax.vmap(kernel.embed)(sample.obs)
         z, eta = kernel.unroll(x, sample.z, restarts(sample.first, sample.valid))
         now, log_prob, entropy = jax.vmap(lambda x, eta, u: judge(kernel.emit(x, eta), u))(x, eta, sample.decision)
-        mask = sample.valid & (jnp.arange(self.segment) == self.segment - 1) if self.last else sample.valid
+        mask = sample.valid & (jnp.arange(self.length) == self.length - 1) if self.last else sample.valid
         z, eta = jax.lax.stop_gradient((z, eta))
         return Evaluation(now, z, eta, log_prob, entropy, jnp.zeros(mask.shape), mask)
-
-    def segments(self, steps: int, lanes: int) -> Segments:
-        if not self.last:
-            return super().segments(steps, lanes)
-        ends = np.arange(steps)
-        return table(ends[:, None] - np.arange(self.segment)[::-1][None], steps, lanes)
 
     def stored(self, z: State) -> State:
         return () if self.zero_head else z
@@ -84,11 +93,11 @@ class UnrollRule(Memory):
         x = jax.vmap(kernel.embed)(sample.obs[self.burn_in :])
         _, z, eta = walk(kernel, x, valid[self.burn_in :], jax.lax.stop_gradient(head))
         # One pass for both: what is `ahead` of a step is `now` of the next.
-        x, z, eta = jax.tree.map(lambda leaf: leaf[-self.graded - 1 :], (x, z, eta))
+        x, z, eta = jax.tree.map(lambda leaf: leaf[-self.spans.graded - 1 :], (x, z, eta))
         step, z = jax.vmap(kernel.emit)(x, eta), jax.lax.stop_gradient(z)
         before, after = ((lambda leaf: leaf[:-1]), (lambda leaf: leaf[1:]))
         latest = jax.tree.map(lambda leaf: leaf[-1], z)
-        refreshed = key is not None and self.refresh > 0.0 and not self.zero_head
-        fresh = mix(sample.next_z, latest, self.refresh) if refreshed else ()
+        refreshed = key is not None and self.refresh_heads > 0.0 and not self.zero_head
+        fresh = mix(sample.next_z, latest, self.refresh_heads) if refreshed else ()
         now, ahead = (jax.tree.map(part, step) for part in (before, after))
         return ReplayEvaluation(now, ahead, jax.tree.map(before, z), jax.tree.map(after, z), fresh)

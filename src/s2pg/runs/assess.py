@@ -52,7 +52,7 @@ def film(env: Env | HostTask, actor: Actor, seed: int = 0, every: int = 1) -> It
 
 
 def _film_device(
-    env: Any, actor: Actor, seed: int, key: PRNGKeyArray, every: int
+    env: Env, actor: Actor, seed: int, key: PRNGKeyArray, every: int
 ) -> tuple[Iterator[np.ndarray], list[State]]:
     shot = evaluate.film(env, actor, key)
     steps = [jax.tree.map(lambda leaf, t=t: np.asarray(leaf[t]), (shot.env_state, shot.z)) for t in range(shot.length)]
@@ -63,7 +63,7 @@ def _film_device(
 
 
 def _film_host(
-    env: Any, actor: Actor, seed: int, key: PRNGKeyArray, every: int
+    env: HostTask, actor: Actor, seed: int, key: PRNGKeyArray, every: int
 ) -> tuple[Iterator[np.ndarray], list[State]]:
     lanes, pictures, states = env.lanes([seed], 1, HOST_ASSESS, render=True), [], []
 

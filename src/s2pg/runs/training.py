@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from s2pg.algorithms.base import Algorithm
+from s2pg.algorithms import Algorithm, Plan
 from s2pg.envs.base import Env
+from s2pg.envs.host import HostTask
 from s2pg.errors import DivergenceError, UserError
 from s2pg.io import checkpoint
 from s2pg.io.atomic import sweep
@@ -44,28 +45,30 @@ class Interruption(KeyboardInterrupt):
     """Ctrl-C: the run has been checkpointed and can be resumed."""
 
 
-def learning_steps(algorithm: Algorithm, steps: int) -> int:
+def learning_steps(plan: Plan, steps: int) -> int:
     """What is left of a run of `steps` after the warm-up."""
-    return steps - algorithm.warmup * algorithm.lanes
+    return steps - plan.warmup * plan.lanes
 
 
-def updates_per_chunk(algorithm: Algorithm, steps: int, borders: int = 50) -> int:
+def updates_per_chunk(plan: Plan, steps: int, borders: int = 50) -> int:
     """So many updates between two borders that a run of `steps` has about 50 of them."""
-    return max(1, round(learning_steps(algorithm, steps) / (algorithm.lanes * algorithm.steps * borders)))
+    return max(1, round(learning_steps(plan, steps) / (plan.lanes * plan.steps * borders)))
 
 
 ROOM = 0.8  # the share of memory that replay buffers may take
 
 
-def check(algorithm: Algorithm, spec: Spec, seeds: Sequence[int], steps: int) -> None:
+def check(algorithm: Algorithm, spec: Spec, seeds: Sequence[int], steps: int, shared: PyTree = ()) -> None:
     """Refuses a run that would end before it learns, or that would not fit, before anything is built."""
-    if learning_steps(algorithm, steps) <= 0:
+    if learning_steps(algorithm.plan, steps) <= 0:
         raise UserError(f"{steps:,} steps are all warm-up (learning_starts): train for more")
-    if algorithm.off_policy:
-        check_room(len(seeds) * replay_bytes(algorithm, spec), len(seeds), int(ROOM * device_memory()))
+    needed = len(seeds) * replay_bytes(algorithm, spec, shared)
+    if needed:
+        check_room(needed, len(seeds), int(ROOM * device_memory()))
 
 
 def check_room(needed: int, seeds: int, there: int) -> None:
+    """Refuses replay buffers that take more bytes than there are."""
     if needed > there:
         of, needs, has = f"{seeds} seed{'s' * (seeds > 1)}", f"{needed / 2**30:,.1f} GiB", f"{there / 2**30:,.1f} GiB"
         raise UserError(
@@ -73,9 +76,9 @@ def check_room(needed: int, seeds: int, there: int) -> None:
         )
 
 
-def replay_bytes(algorithm: Algorithm, spec: Spec) -> int:
+def replay_bytes(algorithm: Algorithm, spec: Spec, shared: PyTree = ()) -> int:
     """What the replay buffer of one seed takes; nothing is allocated to find out."""
-    state = eqx.filter_eval_shape(lambda key: algorithm.init(spec, key=key), jax.random.key(0))
+    state = eqx.filter_eval_shape(lambda key: algorithm.init(spec, shared, key=key), jax.random.key(0))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.replay))
 
 
@@ -93,17 +96,18 @@ def _within_memory(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[None]
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        envs = f"{algorithm.lanes:,} environments for each of {len(seeds)} seed{'s' * (len(seeds) > 1)}"
+        envs = f"{algorithm.plan.lanes:,} environments for each of {len(seeds)} seed{'s' * (len(seeds) > 1)}"
         raise UserError(f"the device has no memory for {envs}: make 'lanes' smaller, or train fewer seeds") from error
 
 
 def policy_file(out: Path, seed: int) -> Path:
+    """Where the policy of a seed lies."""
     return out / POLICIES / f"seed-{seed}.npz"
 
 
 def train(
     algorithm: Algorithm,
-    env: Any,
+    env: Env | HostTask,
     *,
     seeds: Sequence[int],
     steps: int,
@@ -112,32 +116,36 @@ def train(
     episodes: int = 64,
     resume: bool = False,
     keep: int = 3,
+    shared: PyTree = (),
     report: Callable[[Border], None] = lambda border: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Trains all seeds side by side for `steps` environment steps each; returns the run folder.
 
     `steps`, the warm-up included, is rounded up to whole chunks. With `resume`, goes on from the newest checkpoint, if
-    there is one.
+    there is one; with other `shared` data than before it is refused.
     """
-    check(algorithm, env.spec, seeds, steps)
+    check(algorithm, env.spec, seeds, steps, shared)
+    plan, fingerprint = algorithm.plan, checkpoint.fingerprint(shared)
     (out / POLICIES).mkdir(parents=True, exist_ok=True)
     for folder in (out, out / POLICIES):
         sweep(folder)
-    chunk = chunk or updates_per_chunk(algorithm, steps)
-    per_chunk = chunk * algorithm.lanes * algorithm.steps
-    chunks = -(-learning_steps(algorithm, steps) // per_chunk)
-    at = lambda number: algorithm.warmup * algorithm.lanes + number * per_chunk  # noqa: E731
+    chunk = chunk or updates_per_chunk(plan, steps)
+    per_chunk = chunk * plan.lanes * plan.steps
+    chunks = -(-learning_steps(plan, steps) // per_chunk)
+    at = lambda number: plan.warmup * plan.lanes + number * per_chunk  # noqa: E731
     files = Checkpoints(out / CHECKPOINTS, keep)
     done, wall, size = 0, 0.0, 0
     with contextlib.ExitStack() as opened, _within_memory(algorithm, seeds):
-        kind = DeviceLoop if isinstance(env, Env) else HostLoop
-        looper: Looper = kind(algorithm, env, seeds, chunk, episodes)
+        make = DeviceLoop if isinstance(env, Env) else HostLoop
+        looper: Looper = make(algorithm, env, seeds, chunk, episodes, shared)  # pyright: ignore[reportArgumentType]
         opened.callback(looper.close)
         found = None
         if resume:
             like, replay = _split(looper.shapes())
             found = files.latest(looper.pack(like), replay)
+            if found and found.meta["shared"] != fingerprint:
+                raise UserError(f"cannot resume {out}: it was trained with other shared data")
         if found:
             loop, exact = looper.unpack(found.tree)
             loop = _with_replay(loop, () if found.bulk is None else found.bulk)
@@ -163,7 +171,7 @@ def train(
         if not found:
             began = time.perf_counter()
             loop = jax.block_until_ready(looper.warm_up(loop))
-            wall = time.perf_counter() - began if algorithm.warmup else 0.0
+            wall = time.perf_counter() - began if plan.warmup else 0.0
         for number in range(done, chunks):
             began = time.perf_counter()
             loop, measured = looper.advance(loop)
@@ -174,7 +182,7 @@ def train(
             rows = _rows(measured | looper.evaluate(loop), seeds, at(number + 1), speed)
             metrics.write(rows)
             board.write(rows)
-            meta = {"chunks": number + 1, "wall_s": wall, "metrics_bytes": metrics.size()}
+            meta = {"chunks": number + 1, "wall_s": wall, "metrics_bytes": metrics.size(), "shared": fingerprint}
             kept, replay = _split(loop)
             files.save(at(number + 1), looper.pack(kept), meta, replay)
             _save_policies(out, loop, seeds)
@@ -222,7 +230,7 @@ def _rows(measured: dict[str, np.ndarray], seeds: Sequence[int], step: int, spee
 def _save_policies(out: Path, loop: Loop, seeds: Sequence[int]) -> None:
     """What it takes to act, kernel and normaliser, in one file per seed."""
     # On the host, where taking one seed out needs no compiled function.
-    policies = jax.device_get({"kernel": loop.train.kernel, "normaliser": loop.train.normaliser})
+    policies = jax.device_get(loop.train.policy._asdict())
     for i, seed in enumerate(seeds):
         checkpoint.save(policy_file(out, seed), jax.tree.map(operator.itemgetter(i), policies), {"seed": seed})
 
@@ -251,5 +259,6 @@ class _Stop:
 
 
 def require_run(out: Path) -> None:
+    """Refuses a folder that holds no run."""
     if not (out / CONFIG).is_file():
         raise UserError(f"{out} is no run folder: it has no {CONFIG}")

@@ -24,10 +24,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from s2pg.actor import Actor
-from s2pg.algorithms import REINFORCE
+from s2pg.algorithms.base import step_log_probs
 from s2pg.distributions import Normal
 from s2pg.errors import UserError
-from s2pg.heads import Heads
 from s2pg.kernel import Kernel, Step
 from s2pg.memory import DrawRule, Memory, UnrollRule
 from s2pg.returns import discounted, first_episode
@@ -67,6 +66,7 @@ class Estimator(NamedTuple):
 
     @classmethod
     def parse(cls, label: str) -> Estimator:
+        """An estimator by its label."""
         kind, _, cut = label.partition("-")
         if label == "s2pg":
             return cls(True, False)
@@ -75,6 +75,7 @@ class Estimator(NamedTuple):
         return cls(kind == "pathwise", True, int(cut or 0))
 
     def memory(self, steps: int) -> Memory:
+        """The library's rule for trajectories of so many steps."""
         return DrawRule() if self.noisy else UnrollRule(self.cut or steps)
 
     def log_probs(self, kernel: Kernel, lane: Transition, reads: tuple[str, ...]) -> Float[Array, " T"]:
@@ -83,12 +84,7 @@ class Estimator(NamedTuple):
         if self.noisy and self.through:
             return _noise_held(kernel, lane, reads, self.cut or steps)
         # The library's own rules: what is measured is what trains.
-        algorithm = REINFORCE(self.memory(steps), _unbuilt, _unbuilt, reads, 1, steps)
-        return algorithm.step_log_probs(kernel, lane)
-
-
-def _unbuilt(inputs: int, heads: Heads, key: PRNGKeyArray) -> Kernel:
-    raise AssertionError("the kernel is given")
+        return step_log_probs(self.memory(steps), kernel, lane, reads)
 
 
 def _noise_held(kernel: Kernel, lane: Transition, reads: tuple[str, ...], cut: int) -> Float[Array, " T"]:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from s2pg.errors import UserError
 from s2pg.io.atomic import replacing
+from s2pg.io.figures import figure_class
 
-SUFFIXES = (".png", ".pdf", ".svg")
 # Okabe and Ito's palette.
 COLOURS = {"bptt": "#0072B2", "s2pg": "#D55E00", "pathwise": "#009E73"}
 CUT_COLOURS = ("#9ecae1", "#6baed6", "#3f8fc5", "#1f6fb0", "#08519c")  # the longer the cut, the closer to full BPTT
@@ -25,13 +24,7 @@ GROWTH = {"linear": "linearly", "polynomial": "polynomially", "exponential": "ex
 
 def figure(out: Path, columns: int, rows: int, size: tuple[float, float]) -> Any:
     """An empty figure; what cannot be drawn is said before anything is measured."""
-    if out.suffix.lower() not in SUFFIXES:
-        raise UserError(f"cannot draw {out.name}: the name must end in {', '.join(SUFFIXES)}")
-    try:
-        from matplotlib.figure import Figure  # without pyplot there is no global state and no display
-    except ImportError:
-        raise UserError("figures need matplotlib: pip install 's2pg[plots]'") from None
-    drawn = Figure(figsize=size, layout="constrained", dpi=150)
+    drawn = figure_class(out)(figsize=size, layout="constrained", dpi=150)
     for panel in np.ravel(drawn.subplots(rows, columns)):
         panel.grid(color="#dddddd", linewidth=0.7)
         panel.set_axisbelow(True)

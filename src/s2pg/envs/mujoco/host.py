@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium import spaces
 
-from s2pg.envs.host import Actions, Lanes, Outcome
+from s2pg.envs.host import Lanes, Outcome
 from s2pg.envs.mujoco import models
 from s2pg.envs.mujoco.cameras import Camera
+from s2pg.envs.mujoco.options import RobotOptions
+from s2pg.envs.mujoco.randomise import MassScaler, draw_masses
 from s2pg.envs.mujoco.robots import LARGEST, ROBOTS, Physics, Robot
 from s2pg.envs.mujoco.views import RobotViews, blank
 from s2pg.types import POLICY, PREVIOUS_ACTION, Spec
@@ -25,13 +25,12 @@ PER_THREAD = 400
 class Simulations:
     """N copies of a robot, each with a model of its own where masses differ."""
 
-    def __init__(self, robot: Robot, model: Any, sight: RobotViews, count: int, masses: float, spread: str, noise: float):
-        self.robot, self.sight = robot, sight
-        self.seconds = model.opt.timestep * robot.frame_skip
+    def __init__(self, robot: Robot, model: Any, robot_views: RobotViews, options: RobotOptions, count: int):
+        self.robot, self.robot_views, self._options = robot, robot_views, options
+        self.seconds = models.control_step(robot, model)
         self._mujoco = models.mujoco()
-        self._masses, self._spread, self._noise = masses, spread, noise
-        self._weighed = [models.MassScaler(model) for _ in range(count)] if masses else []
-        self.models = [each.model for each in self._weighed] or [model] * count
+        self._scalers = [MassScaler(model) for _ in range(count)] if options.masses else []
+        self.models = [each.model for each in self._scalers] or [model] * count
         self.data = [self._mujoco.MjData(each) for each in self.models]
         bad = [getattr(self._mujoco.mjtWarning, f"mjWARN_BADQ{what}").value for what in ("POS", "VEL", "ACC")]
         self._warnings = [data.warning.number[min(bad) : max(bad) + 1] for data in self.data]
@@ -39,10 +38,10 @@ class Simulations:
         # Rows of these arrays, and the simulations' own: asking for either anew costs more than a copy between them.
         self._copies = [self._parts(i) for i in range(count)]
         self._motors = [data.ctrl for data in self.data]
-        self.heavier = np.zeros((count, sight.links))
+        self.heavier = np.zeros((count, robot_views.links))
         self._random = [np.random.default_rng(0)] * count
         self._broken = np.zeros(count, bool)
-        self.views = {name: np.zeros((count, size), np.float32) for name, size in sight.sizes.items()}
+        self.views = {name: np.zeros((count, size), np.float32) for name, size in robot_views.sizes.items()}
         work = count * model.nv * robot.frame_skip * (4 if _is_rk4(model) else 1)
         threads = max(1, min(_cores(), count, work // PER_THREAD))
         self._threads = threads
@@ -77,11 +76,11 @@ class Simulations:
         self._broken[i] = any(self._warnings[i].tolist())
 
     def begin(self, i: int, random: np.random.Generator) -> None:
-        """A new episode: masses, then positions and velocities around those of the model at rest."""
+        """Begins an episode: masses, then positions and velocities around those of the model at rest."""
         self._random[i] = random
-        if self._masses:
-            self.heavier[i] = models.draw(self.sight.links, self._masses, self._spread, random)
-            self._weighed[i].weigh(self.heavier[i])
+        if self._scalers:
+            self.heavier[i] = draw_masses(self.robot_views.links, self._options.masses, self._options.spread, random)
+            self._scalers[i].weigh(self.heavier[i])
         scale, model = self.robot.noise, self.models[i]
         qpos = model.qpos0 + random.uniform(-scale, scale, model.nq)
         normal = self.robot.normal
@@ -89,7 +88,7 @@ class Simulations:
         self.place_at(i, qpos, qvel)
 
     def place_at(self, i: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        """At rest in this state, with nothing left of what was before."""
+        """Puts a robot at rest in this state, with nothing left of what was before."""
         data = self.data[i]
         self._mujoco.mj_resetData(self.models[i], data)
         data.qpos[:], data.qvel[:] = qpos, qvel
@@ -105,11 +104,11 @@ class Simulations:
     def _look(self, lanes: np.ndarray | list[int]) -> None:
         index, physics = self._of(lanes)
         noise: Any = 0.0
-        if self._noise:
-            noise = np.zeros((len(lanes), self.sight.shown.size))
+        if self._options.noise:
+            noise = np.zeros((len(lanes), self.robot_views.shown.size))
             for row, i in zip(noise, lanes, strict=True):
-                row[:] = self._noise * self._random[i].standard_normal(row.size)
-        for name, view in self.sight.views(np, physics, self.heavier[index], noise).items():
+                row[:] = self._options.noise * self._random[i].standard_normal(row.size)
+        for name, view in self.robot_views.views(np, physics, self.heavier[index], noise).items():
             self.views[name][index] = view
 
     def _run(self, lanes: np.ndarray, controls: np.ndarray) -> None:
@@ -132,7 +131,7 @@ class Simulations:
             other.result()
 
     def move(self, lanes: Sequence[int], controls: np.ndarray) -> Outcome:
-        """One step; `controls` are in the motors' units. A simulation that breaks down stays where it was."""
+        """Makes one step; `controls` are in the motors' units. A simulation that breaks down stays where it was."""
         index = np.asarray(lanes)
         before = self._physics.place[index].copy()
         with models.quiet:  # a simulation that breaks down is counted, not told of
@@ -146,6 +145,7 @@ class Simulations:
         return Outcome(np.where(diverged, 0.0, reward), terminated | diverged, np.zeros_like(diverged), diverged)
 
     def close(self) -> None:
+        """Ends the threads."""
         if self._pool:
             self._pool.shutdown()
 
@@ -166,51 +166,39 @@ def _is_rk4(model: Any) -> bool:
 class HostRobot:
     """A robot on the host: C MuJoCo, all cores."""
 
-    def __init__(
-        self,
-        id: str,
-        hide: Any = "velocities",
-        masses: float = 0.0,
-        spread: str = "uniform",
-        noise: float = 0.0,
-        horizon: int = 1000,
-    ):
-        models.check(masses, spread, noise, horizon=horizon)
-        self.id, self._robot = id, ROBOTS[id]
-        hide = tuple(hide) if isinstance(hide, list) else hide
-        given = {"hide": hide, "masses": masses, "spread": spread, "noise": noise, "horizon": horizon}
-        self._masses, self._spread, self._noise = masses, spread, noise
-        usual = inspect.signature(HostRobot.__init__).parameters
-        self.options = {name: value for name, value in given.items() if value != usual[name].default}
-        self.options["backend"] = "gymnasium"
+    def __init__(self, id: str, options: RobotOptions | None = None):
+        self.id, self.setup, self._robot = id, options or RobotOptions(), ROBOTS[id]
+        self.setup.check(id, on_device=False)
         self.model = models.load(self._robot)
-        self.sight = RobotViews(id, self._robot, self.model, hide, masses)
-        low, high = self.model.actuator_ctrlrange.T.astype(np.float32)
-        self.actions = Actions(spaces.Box(low, high), id)
-        sizes = self.sight.sizes | {PREVIOUS_ACTION: self.model.nu}
-        seconds = float(self.model.opt.timestep) * self._robot.frame_skip
-        self.spec = Spec(views=sizes, action=self.actions.space, horizon=horizon, dt=seconds)
+        self.robot_views = RobotViews(id, self._robot, self.model, self.setup.hide, self.setup.masses)
+        sizes, motors = self.robot_views.sizes | {PREVIOUS_ACTION: self.model.nu}, models.motors(self.model)
+        self.spec = Spec(sizes, motors, self.setup.horizon, models.control_step(self._robot, self.model))
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         return f"HostRobot({self.id!r}, {options})"
 
     @property
+    def options(self) -> dict[str, Any]:
+        """What it was made with, where that is not the usual."""
+        return self.setup.changed() | {"backend": "gymnasium"}
+
+    @property
     def fps(self) -> int:
+        """Pictures a second of a film in which every step is one."""
         return round(1.0 / self.spec.dt)
 
     def read(self, observation: Any) -> dict[str, np.ndarray]:
-        """The views of an observation: they come as such."""
+        """Shows an observation as views: they come as such."""
         return dict(observation) if isinstance(observation, dict) else {POLICY: observation}
 
     def simulations(self, count: int) -> Simulations:
-        own = (self._masses, self._spread, self._noise)
-        return Simulations(self._robot, self.model, self.sight, count, *own)
+        """Makes so many of them."""
+        return Simulations(self._robot, self.model, self.robot_views, self.setup, count)
 
     def lanes(self, seeds: Sequence[int], lanes: int, stream: int = 0, render: bool = False) -> RobotLanes:
-        count = len(seeds) * lanes
-        shared = (self.spec.views, self.actions, seeds, lanes, stream, self.spec.horizon)
-        return RobotLanes(self.simulations(count), *shared)
+        """Makes `lanes` robots for each seed; another `stream` gives other episodes, as for evaluation."""
+        return RobotLanes(self.simulations(len(seeds) * lanes), self.spec, seeds, lanes, stream)
 
 
 class RobotLanes(Lanes):
@@ -218,8 +206,8 @@ class RobotLanes(Lanes):
 
     breaks: ClassVar[bool] = True
 
-    def __init__(self, simulations: Simulations, *shared: Any):
-        super().__init__(*shared)
+    def __init__(self, simulations: Simulations, spec: Spec, seeds: Sequence[int], lanes: int, stream: int):
+        super().__init__(spec, seeds, lanes, stream)
         self.simulations = simulations
         self._obs |= simulations.views  # written in place there
         self._camera: Camera | None = None
@@ -228,15 +216,17 @@ class RobotLanes(Lanes):
         self.simulations.begin(i, np.random.default_rng(seed))
 
     def _move(self, lanes: Sequence[int], actions: np.ndarray) -> Outcome:
-        moved = self.simulations.move(lanes, self._actions.execute_all(actions))
+        moved = self.simulations.move(lanes, self._space.execute(actions, np))
         late = [len(self._taken[i]) + 1 >= self.horizon for i in lanes]
-        return moved._replace(truncated=late & ~moved.terminated) if any(late) else moved
+        return moved._replace(truncated=late & ~np.asarray(moved.terminated)) if any(late) else moved
 
     def render(self, lane: int = 0) -> np.ndarray:
+        """Draws a lane, counted through all seeds."""
         self._camera = self._camera or Camera(self.simulations.models[lane])
         return self._camera.picture(self.simulations.data[lane])
 
     def close(self) -> None:
+        """Ends threads and camera."""
         self.simulations.close()
         if self._camera:
             self._camera.close()

@@ -1,26 +1,24 @@
-"""MuJoCo models of the robots, and copies of them whose links weigh more or less."""
+"""MuJoCo itself, and its models of the robots."""
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from s2pg.envs.mujoco.robots import Robot
+from s2pg.envs.spaces import box
 from s2pg.errors import UserError
-
-# How a link's mass differs from the model's, as a share of it.
-SPREADS = ("uniform", "three")
+from s2pg.types import Box
 
 
-def mujoco() -> Any:
-    """The package, or one line on how to get it."""
+def mujoco() -> ModuleType:
+    """Imports the package, or says in one line how to get it."""
     if there := sys.modules.get("mujoco"):  # asked for in every step
         return there
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
@@ -56,47 +54,18 @@ quiet = _Quiet()
 
 
 def load(robot: Robot) -> Any:
-    """The robot's own model from Gymnasium's assets."""
+    """Loads the robot's own model from Gymnasium's assets."""
     path = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / robot.xml
     with quiet:  # one of the models uses a setting that MuJoCo calls outdated
         return mujoco().MjModel.from_xml_path(str(path))
 
 
-def check(masses: float, spread: str, noise: float, **counts: int) -> None:
-    """Refuses what no simulation could be made with."""
-    if spread not in SPREADS:
-        raise UserError(f"spread must be {' or '.join(SPREADS)}, not '{spread}'")
-    if not 0.0 <= masses < 1.0:
-        raise UserError(f"masses={masses:g} would make a mass non-positive: it must be 0 or more and below 1")
-    if noise < 0.0:
-        raise UserError(f"noise must be 0 or more, not {noise:g}")
-    for name, count in counts.items():
-        if count < 1:
-            raise UserError(f"{name} must be 1 or more, not {count}")
+def motors(model: Any) -> Box:
+    """Makes the space of actions of a robot, in its motors' own units."""
+    low, high = model.actuator_ctrlrange.T
+    return box(low, high, (model.nu,))
 
 
-def draw(links: int, masses: float, spread: str, random: np.random.Generator) -> np.ndarray:
-    """How much heavier each link is: uniform within +-masses, or one of -masses, 0 and +masses (the authors' way)."""
-    if spread == "three":
-        return masses * random.integers(-1, 2, links).astype(float)
-    return random.uniform(-masses, masses, links)
-
-
-class MassScaler:
-    """A model whose links can be weighed anew, over and over, without rounding piling up."""
-
-    def __init__(self, model: Any):
-        self.model = copy.copy(model)
-        self._mass, self._inertia = model.body_mass.copy(), model.body_inertia.copy()
-        self._scratch = mujoco().MjData(self.model)
-
-    def weigh(self, heavier: np.ndarray) -> Any:
-        """The model with masses and inertias of its links (the world is none) times 1 + `heavier`.
-
-        A link of the same shape and another density: its inertia grows with its mass.
-        """
-        scale = np.concatenate([[1.0], 1.0 + heavier])
-        self.model.body_mass[:] = self._mass * scale
-        self.model.body_inertia[:] = self._inertia * scale[:, None]
-        mujoco().mj_setConst(self.model, self._scratch)
-        return self.model
+def control_step(robot: Robot, model: Any) -> float:
+    """Tells how many seconds lie between two decisions."""
+    return float(model.opt.timestep) * robot.frame_skip

@@ -1,4 +1,4 @@
-"""One task for each robot, on either backend."""
+"""One task for each robot, on any backend."""
 
 from __future__ import annotations
 
@@ -9,52 +9,9 @@ import jax
 
 from s2pg.envs.mujoco.device import MjxRobot
 from s2pg.envs.mujoco.host import HostRobot
+from s2pg.envs.mujoco.options import DEVICE_ONLY, RobotOptions
 from s2pg.envs.mujoco.robots import ROBOTS
-from s2pg.errors import UserError
-
-BACKENDS = ("gymnasium", "mjx")
-MJX_ONLY = ("iterations", "line_searches", "integrator", "variants")
-
-
-def _chosen(name: str) -> str:
-    """`auto` is the device where there is an accelerator, and else the host."""
-    if name == "auto":
-        return "gymnasium" if jax.default_backend() == "cpu" else "mjx"
-    if name not in BACKENDS:
-        raise UserError(f"backend must be auto, {' or '.join(BACKENDS)}, not '{name}'")
-    return name
-
-
-def _task(id: str) -> Callable[..., HostRobot | MjxRobot]:
-    def make(
-        hide: Any = "velocities",
-        masses: float = 0.0,
-        spread: str = "uniform",
-        noise: float = 0.0,
-        horizon: int = 1000,
-        backend: str = "auto",
-        iterations: int = 0,
-        line_searches: int = 0,
-        integrator: str = "",
-        variants: int = 0,
-    ) -> HostRobot | MjxRobot:
-        shared: dict[str, Any] = {
-            "hide": hide, "masses": masses, "spread": spread, "noise": noise, "horizon": horizon,
-        }  # fmt: skip
-        own = {
-            "iterations": iterations, "line_searches": line_searches, "integrator": integrator, "variants": variants,
-        }  # fmt: skip
-        own = {name: value for name, value in own.items() if value}
-        if _chosen(backend) == "mjx":
-            return MjxRobot(id, **shared, **own)
-        if own:
-            raise UserError(f"option '{next(iter(own))}' of {id} is for backend=mjx")
-        return HostRobot(id, **shared)
-
-    make.__name__ = id
-    make.__doc__ = f"Gymnasium's {NAMES[id]} with velocities hidden, on the host (C MuJoCo) or the device (MJX)."
-    return make
-
+from s2pg.options import Option, Setting
 
 NAMES = {
     "halfcheetah": "HalfCheetah-v5",
@@ -63,4 +20,40 @@ NAMES = {
     "ant": "Ant-v5",
     "humanoid": "Humanoid-v5",
 }
-ROBOT_TASKS = {id: _task(id) for id in ROBOTS}
+# What makes a robot on each; a further backend is a line here.
+BACKENDS: dict[str, Callable[[str, RobotOptions], HostRobot | MjxRobot]] = {"gymnasium": HostRobot, "mjx": MjxRobot}
+AUTO = "auto"  # the device where there is an accelerator, and else the host
+BACKEND = Setting(
+    AUTO,
+    str,
+    Option(
+        "gymnasium (C MuJoCo on the host), mjx (on the device), or auto: mjx where there is an accelerator",
+        choices=(AUTO, *BACKENDS),
+    ),
+)
+MJX_ONLY = DEVICE_ONLY
+
+
+class RobotMaker:
+    """Makes one robot on the backend that is asked for."""
+
+    def __init__(self, id: str):
+        self.id = self.__name__ = id
+        self.__doc__ = f"""{NAMES[id]} of Gymnasium with velocities hidden.
+
+        It runs on the host (C MuJoCo) or on the device (MJX). Masses of links may differ from episode to episode.
+        """
+
+    def settings(self) -> dict[str, Setting]:
+        """Lists what can be set."""
+        return RobotOptions.settings() | {"backend": BACKEND}
+
+    def __call__(self, backend: str = AUTO, **options: Any) -> HostRobot | MjxRobot:
+        """Makes the robot; values may come as text."""
+        backend = BACKEND.parse(f"backend of {self.id}", backend)
+        if backend == AUTO:
+            backend = "gymnasium" if jax.default_backend() == "cpu" else "mjx"
+        return BACKENDS[backend](self.id, RobotOptions.read(self.id, options))
+
+
+ROBOT_TASKS = {id: RobotMaker(id) for id in ROBOTS}

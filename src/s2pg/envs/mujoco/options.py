@@ -1,0 +1,65 @@
+"""The options of a robot, in one place for every backend."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from s2pg.envs.mujoco.randomise import SPREADS
+from s2pg.errors import UserError
+from s2pg.options import Setting, check_fields, field_settings, option, parse_all
+
+INTEGRATORS = ("model", "euler")
+DEVICE_ONLY = ("iterations", "line_searches", "integrator", "variants")  # what C MuJoCo on the host does not ask for
+
+
+@dataclasses.dataclass(frozen=True)
+class RobotOptions:
+    """What a robot is made with, whatever simulates it; the last four are for the device alone."""
+
+    hide: str | int | Sequence[int | str] = option(
+        "velocities",
+        "what the policy does not see: groups of the observation or indices, such as velocities,3, or none",
+    )
+    masses: float = option(
+        0.0, "each link is up to this share heavier or lighter, anew in every episode", low=0, below=1
+    )
+    spread: str = option("uniform", "of masses: uniform, or three for one of -masses, 0 and +masses", choices=SPREADS)
+    noise: float = option(0.0, "standard deviation of what is added to the policy's view", low=0)
+    horizon: int = option(1000, "steps after which an episode is cut", low=1)
+    iterations: int = option(0, "of MJX's solver; 0: as many as the robot needs, 4, or 6 for ant and humanoid", low=0)
+    line_searches: int = option(4, "in each iteration of MJX's solver", low=1)
+    integrator: str = option(
+        "model",
+        "of MJX: model (what the robot's file says), or euler, which is faster and less exact",
+        choices=INTEGRATORS,
+    )
+    variants: int = option(1024, "models of other masses that MJX draws from", low=1)
+
+    def __post_init__(self):
+        if isinstance(self.hide, list):  # as it comes from a file
+            object.__setattr__(self, "hide", tuple(self.hide))
+
+    @classmethod
+    def settings(cls) -> dict[str, Setting]:
+        """Lists what can be set, `hide` to a name, an index or several of them."""
+        declared = field_settings(cls)
+        return declared | {"hide": declared["hide"]._replace(kind=None)}
+
+    @classmethod
+    def read(cls, robot: str, given: Mapping[str, Any]) -> RobotOptions:
+        """Reads options by name, which may come as text, and checks them."""
+        return cls(**parse_all(cls.settings(), given, f"option of task {robot}", lambda name: f"{name} of {robot}"))
+
+    def changed(self) -> dict[str, Any]:
+        """Lists what differs from the usual."""
+        own = {name: getattr(self, name) for name in self.settings()}
+        return {name: own[name] for name, setting in self.settings().items() if own[name] != setting.default}
+
+    def check(self, robot: str, on_device: bool) -> None:
+        """Refuses what no simulation could be made with, or none on the host."""
+        check_fields(self, robot)
+        for name in DEVICE_ONLY:
+            if not on_device and name in self.changed():
+                raise UserError(f"option '{name}' of {robot} is for backend=mjx")

@@ -1,0 +1,77 @@
+"""A run folder and the policies in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from s2pg.actor import Actor
+from s2pg.algorithms import Policy
+from s2pg.envs.base import Env
+from s2pg.envs.host import HostTask
+from s2pg.envs.mujoco.task import MJX_ONLY
+from s2pg.envs.tasks import make, prefix_of
+from s2pg.errors import UserError
+from s2pg.io import checkpoint
+from s2pg.io.sinks import Row, read_metrics
+from s2pg.runs import training
+from s2pg.runs.experiment import read_config
+from s2pg.runs.session import Session
+from s2pg.types import Spec
+
+
+class Run:
+    """A run folder: its configuration, metrics and policies."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.experiment, self.spec = read_config(self.path)
+
+    @property
+    def metrics(self) -> list[Row]:
+        """All rows that training logged."""
+        return read_metrics(self.path / training.METRICS)
+
+    def env(self, **other: Any) -> Env | HostTask:
+        """Its task, with other options where they are given."""
+        own = self.experiment.options
+        if other.get("backend", own.get("backend")) != own.get("backend"):  # what is said of one is not of the other
+            own = {name: value for name, value in own.items() if name not in MJX_ONLY}
+        return make(self.experiment.task, **own | other)
+
+    def policy(self, seed: int | None = None, explore: bool = False) -> LoadedPolicy:
+        """The policy of a seed, the first one's unless one is named."""
+        seed = self.experiment.seeds[0] if seed is None else seed
+        if seed not in self.experiment.seeds:
+            raise UserError(f"{self.path} has no seed {seed}; it has {', '.join(map(str, self.experiment.seeds))}")
+        file = training.policy_file(self.path, seed)
+        if not file.exists():
+            raise UserError(f"{self.path} has no policy yet: it was stopped before its first checkpoint")
+        built = self.experiment.build(self.spec)
+        like = eqx.filter_eval_shape(lambda key: built.init_policy(self.spec, key=key), jax.random.key(0))
+        found, _ = checkpoint.load(file, like._asdict())
+        # A robot's hidden entries are not in its policy's view at all; those of others are seen as 0.
+        hide = self.experiment.options.get("hide", ()) if prefix_of(self.experiment.task) else ()
+        return LoadedPolicy(built.actor(Policy(**found), explore), self.spec, tuple(hide))
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedPolicy:
+    """A policy of a run, for use."""
+
+    actor: Actor
+    spec: Spec
+    hide: tuple[int, ...] = ()  # entries of a Gymnasium observation that it was trained without
+
+    def session(self, explore: bool = False, seed: int = 0) -> Session:
+        """An object that keeps z for the caller: `a = session(obs)`, `session.reset()`."""
+        return Session(dataclasses.replace(self.actor, explore=explore), self.spec, seed, self.hide)
+
+
+def load(run: str | Path, seed: int | None = None) -> LoadedPolicy:
+    """The policy of a run; of its first seed unless one is named."""
+    return Run(run).policy(seed)
