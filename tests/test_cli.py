@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import ast
 import json
 import signal
 import subprocess
@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from s2pg import cli
 from s2pg.algorithms import ALGORITHMS
 from s2pg.cli import main
-from s2pg.cli.listing import MEANING
+from s2pg.cli.main import COMMANDS
 from s2pg.cli.progress import Watch
-from s2pg.config.methods import hyper_defaults
-from s2pg.envs.tasks import TASKS
+from s2pg.config.hyper import settings
+from s2pg.config.labels import LABELS
+from s2pg.envs.tasks import PREFIXES, TASKS, task_settings
 from s2pg.io.sinks import read_metrics
 from s2pg.kernels import KERNELS
 from s2pg.runs import training
@@ -239,17 +241,19 @@ def test_eval_takes_other_options_of_the_task_that_show_the_same(run: Path, caps
     assert "unknown option of task recall 'length'" in capsys.readouterr().err
 
 
-def test_a_robot_trains_is_evaluated_elsewhere_and_filmed(capsys):
+@pytest.fixture(scope="module")
+def robot_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "hopper"
     small = ["--hyper", "lanes=2", "steps=8", "size=4", "width=4", "epochs=1", "minibatches=1"]
-    task = ["--task", "hopper", "--set", "horizon=8", "backend=gymnasium"]
-    assert (
-        call("train", "ppo", *task, *small, "--steps", "16", "--borders", "1", "--episodes", "2", "--out", "hop") == 0
-    )
-    capsys.readouterr()
-    assert call("eval", "hop", "--episodes", "3", "--json", "--set", "hide=none") == 2
-    assert "the view 'policy' is another" in capsys.readouterr().err
+    task = ["--task", "hopper", "--set", "horizon=8", "backend=gymnasium", "--memory", "none"]
+    rest = ["--steps", "16", "--borders", "1", "--episodes", "2", "--out", str(out)]
+    assert call("train", "ppo", *task, *small, *rest) == 0
+    return out
+
+
+def test_a_robot_is_evaluated_with_other_masses(robot_run: Path, capsys):
     # Masses are in the critic's view alone: a policy that has not seen any may meet them.
-    assert call("eval", "hop", "--episodes", "3", "--json", "--set", "masses=0.3", "noise=0.1") == 0
+    assert call("eval", str(robot_run), "--episodes", "3", "--json", "--set", "masses=0.3", "noise=0.1") == 0
     assert json.loads(capsys.readouterr().out)["seeds"][0]["min"] > 0
 
 
@@ -269,20 +273,42 @@ def test_plot_draws_and_prints_where_runs_ended(run: Path, tmp_path: Path, capsy
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_list_names_every_axis_and_tells_about_one(capsys):
+def test_list_names_every_axis_in_lines_that_fit_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
     assert call("list") == 0
-    out = capsys.readouterr().out
-    for name in ("pointmass-goal", "k=8", "gym:ID", "ppo", "gpomdp", "s2pg-pathwise", "bptt-N-last", "gru", "window"):
-        assert name in out
-    for name, told in (("ppo", "pathwise_weight"), ("recall", "k "), ("bptt-16", "segments"), ("cpg", "oscillators")):
-        assert call("list", name) == 0
-        assert told in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    # A description that did not fit would go on in a line of its own, without a name before it.
+    assert max(map(len, lines)) <= 80 and not [line for line in lines if line.startswith("   ") and line.strip()]
+    for name in (*TASKS, "gym:ID", *ALGORITHMS, *LABELS, *KERNELS):
+        assert any(line.startswith(f" {name} ") for line in lines), name
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ppo", ("pathwise_weight", "0.3", "clip(ratio", "masked-pendulum")),
+        ("sac", ("alpha_state", "full state unless --critic policy", "branched")),
+        ("reinforce", ("the horizon", "Lemma 1")),
+        ("recall", ("cue", "bit", "entropy_action=0.01")),
+        ("ant", ("masses", "backend", "cpg")),
+        ("gym:Pendulum-v1", ("hide", "horizon")),
+        ("bptt-16", ("segments of N steps",)),
+        ("cpg", ("oscillators", "state_log_std=-4.0")),
+        ("gru", ("gated recurrent unit",)),
+    ],
+)
+def test_list_tells_all_about_one_name(name: str, told: tuple[str, ...], capsys):
+    assert call("list", name) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for text in told:
+        assert text in out
 
 
 def test_every_option_and_hyper_parameter_is_explained():
-    names = {name for algorithm in ALGORITHMS for kernel in KERNELS for name in hyper_defaults(algorithm, kernel)}
-    names |= {name for maker in TASKS.values() for name in inspect.signature(maker).parameters}
-    assert not names - MEANING.keys()
+    known = {name: each for cls in ALGORITHMS for kernel in KERNELS for name, each in settings(cls, kernel).items()}
+    for task in (*TASKS, *(f"{prefix}ID" for prefix in PREFIXES)):
+        known |= {f"{task} {name}": each for name, each in task_settings(task).items()}
+    assert len(known) > 80 and not [name for name, each in known.items() if not each.option.help]
 
 
 def test_bench_reports_medians_and_ratios(tmp_path: Path, capsys):
@@ -299,14 +325,13 @@ def test_bench_reports_medians_and_ratios(tmp_path: Path, capsys):
 
 
 def test_bench_of_off_policy_updates_gives_equal_parameters_and_shares_of_the_matrix_rate(capsys):
-    sizes = ["--rounds", "1", "--batch", "8", "--width", "16", "--labels", "none", "s2pg", "bptt-3-last"]
-    assert call("bench", "offpolicy", *sizes, "--json") == 0
-    rows = {row["label"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
-    assert list(rows) == ["none", "s2pg", "bptt-3-last", "s2pg, stepping", "matrices"]
+    sizes = ["--rounds", "1", "--batch", "4", "--width", "16", "--labels", "none", "s2pg"]
+    assert call("bench", "offpolicy", *sizes, "--out", "bench.json") == 0
+    assert "share" in capsys.readouterr().out
+    rows = {row["label"]: row for row in json.loads(Path("bench.json").read_text())["rows"]}
+    assert list(rows) == ["none", "s2pg", "s2pg, stepping", "matrices"]
     assert abs(rows["none"]["parameters"] / rows["s2pg"]["parameters"] - 1) < 0.15
     assert rows["matrices"]["share"] == 1.0 and all(row["share"] > 0 for row in rows.values())
-    assert call("bench", "offpolicy", *sizes) == 0
-    assert "share" in capsys.readouterr().out
 
 
 def test_the_demo_leaves_table_plot_and_film_and_can_be_repeated(tmp_path: Path, capsys):
@@ -329,10 +354,58 @@ def test_divergence_names_the_last_good_checkpoint(capsys):
     assert told.startswith("s2pg: ") and "is not finite at update" in told and "checkpoint" in told
 
 
-@pytest.mark.parametrize("command", [["--help"], *([name, "--help"] for name in ("train", "eval", "plot", "bench"))])
-def test_help_keeps_to_the_width_of_the_terminal(command: list[str], capsys):
+@pytest.mark.parametrize("command", [["--help"], *([name, "--help"] for name in COMMANDS)])
+def test_every_command_has_help_that_keeps_to_the_width_of_the_terminal(command: list[str], capsys):
     assert call(*command) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 101  # a space of no width counts as one here
+    out = capsys.readouterr().out
+    assert ("usage: s2pg" in out and "default" in out) or command == ["--help"]
+    assert max(map(len, out.splitlines())) <= 101  # a space of no width counts as one here
+
+
+# One call for every place in the command line's own files that refuses something.
+REFUSED = [
+    (["train", "ppo", "--task", "recall", "--set", "k"], "--set takes NAME=VALUE"),
+    (["train", "ppo", "--task", "recall", "--set", "k=2", "k=3"], "--set names 'k' twice"),
+    (["eval", "RUN", "--episodes", "0"], "episodes must be 1 or more"),
+    (["eval", "RUN", "--eval-seed", "-1"], "--eval-seed must lie between"),
+    (["eval", "ROBOT", "--set", "hide=none"], "the view 'policy' is another than the policy was trained on"),
+    (["list", "recal"], "unknown name 'recal'"),
+    (["theory", "varience"], "unknown figure 'varience'; did you mean variance?"),
+    (["theory", "bias", "--out", "x.png", "--json", "x.png"], "figure and numbers cannot both go to x.png"),
+]
+
+
+def refusals() -> set[tuple[str, int]]:
+    """Every line of the command line's own files that raises a `UserError`, by itself or through `unknown`."""
+    found = set()
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            call = node.exc if isinstance(node, ast.Raise) else None
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("UserError", "unknown"):
+                found.add((path.name, node.lineno))
+    return found
+
+
+def test_every_refusal_of_the_command_line_is_reached_and_takes_one_line(run: Path, robot_run: Path, capsys):
+    reached, wanted, places = set(), refusals(), {"RUN": str(run), "ROBOT": str(robot_run)}
+
+    def trace(frame, event, arg):
+        name = Path(frame.f_code.co_filename)
+        if name.parent.name != "cli":
+            return None
+        reached.add((name.name, frame.f_lineno))
+        return trace
+
+    for args, told in REFUSED:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            code = call(*(places.get(arg, arg) for arg in args))
+        finally:
+            sys.settrace(before)
+        err = capsys.readouterr().err
+        assert code == 2 and told in err and len(err.strip().splitlines()) == 1, (args, err)
+    assert wanted and not wanted - reached, wanted - reached
 
 
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(monkeypatch: pytest.MonkeyPatch, capsys):

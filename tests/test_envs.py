@@ -21,6 +21,9 @@ from s2pg.envs.pointmass import PointMassGoal
 from s2pg.envs.recall import Recall
 from s2pg.errors import UserError
 from s2pg.options import Option
+from s2pg.runs.experiment import resolve, write_config
+from s2pg.runs.request import Request
+from s2pg.runs.run import Run
 from s2pg.types import Box, Discrete, Spec
 
 KEY = jax.random.key(3)
@@ -351,6 +354,16 @@ def test_what_a_function_made_is_described_by_the_functions_name_and_what_it_was
     assert len(tasks.descriptions()["swing"]) <= 56
     with pytest.raises(UserError, match="taken by swing"):
         tasks.register_task("swing", five)
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_run_of_a_task_of_ones_own_can_make_it_again(tmp_path):
+    tasks.register_task("swing", swing)
+    made = tasks.make("swing", limit=20)
+    found, _ = resolve(Request("ppo", "swing", hyper={"lanes": 2, "steps": 4}), made)
+    write_config(tmp_path, found, made.spec)
+    again = Run(tmp_path).env()
+    assert tasks.describe(again) == ("swing", {"limit": 20}) and again.spec == made.spec
 
 
 @pytest.mark.usefixtures("registry")

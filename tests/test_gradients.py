@@ -18,7 +18,7 @@ import pytest
 
 from s2pg.actor import Actor
 from s2pg.algorithms import GPOMDP, REINFORCE
-from s2pg.algorithms.reinforce import optimal_baseline
+from s2pg.algorithms.episodic import optimal_baseline
 from s2pg.distributions import Normal
 from s2pg.envs.base import Env
 from s2pg.heads import plain_state_head

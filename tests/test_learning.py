@@ -7,7 +7,7 @@ import pytest
 from s2pg.envs.pendulum import MaskedPendulum
 from s2pg.envs.recall import Recall
 from s2pg.evaluate import evaluate
-from s2pg.runs.experiment import train
+from s2pg.runs.start import train
 
 EPISODES = 1000
 SOLVED, CHANCE = 0.95, 0.05

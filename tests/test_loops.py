@@ -1,10 +1,10 @@
 """Both loops under an algorithm with a replay buffer: warm-up, who acts when, and what is copied."""
 
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import ClassVar
 
 import equinox as eqx
 import gymnasium
@@ -16,17 +16,18 @@ from gymnasium import spaces
 
 import s2pg
 from s2pg.actor import Actor
-from s2pg.algorithms.base import Algorithm, TrainState
+from s2pg.algorithms.base import Plan, Policy, PolicyAlgorithm, TrainState, Traits, build_kernel, plain_heads
 from s2pg.envs.base import Env
 from s2pg.errors import UserError
 from s2pg.io.checkpoint import Checkpoints, load_arrays
 from s2pg.io.sinks import read_metrics
 from s2pg.loops import EVALUATE, INIT, TRAIN, WARMUP, DeviceLoop, HostLoop
+from s2pg.loops.base import warmup_pieces
 from s2pg.normalise import initial, merge
 from s2pg.runs import training
 from s2pg.runs.assess import ASSESS
-from s2pg.runs.experiment import resolve
 from s2pg.types import CRITIC, POLICY, Discrete
+from toys import resolve
 
 HORIZON = 50
 
@@ -74,41 +75,44 @@ both = pytest.mark.parametrize("where", ["device", "host"])
 
 
 class Stubborn(Actor):
-    """Takes action 1 whatever it sees, which no policy of two actions does for long."""
+    """Where it should act at random it takes action 1 instead, which no policy of two actions does for long."""
 
     def __call__(self, obs, z, key):
-        decision, next_z, log_prob = super().__call__(obs, z, key)
-        return decision._replace(action=jnp.ones_like(decision.action)), next_z, log_prob
+        policy = Actor(self.kernel, self.normaliser, self.memory, self.reads, self.explore)
+        decision, next_z, log_prob = policy(obs, z, key)
+        action = jnp.ones_like(decision.action) if self.uniform else decision.action
+        return decision._replace(action=action), next_z, log_prob
 
 
-class Toy(Algorithm):
+class Toy(PolicyAlgorithm):
     """Stores everything in a ring and learns nothing of it: an update shakes the kernel."""
 
     capacity: int = eqx.field(static=True, default=20)
     warm: int = eqx.field(static=True, default=7)
     thoughts: int = eqx.field(static=True, default=0)  # what an update does besides, for it to last
 
-    off_policy: ClassVar[bool] = True
+    traits = Traits(replays=True)
 
     @property
-    def warmup(self):
-        return self.warm
+    def plan(self):
+        return Plan(self.lanes, self.steps, self.warm, uniform_warmup=True, may_lag=True)
 
-    def warmup_actor(self, state):
-        return Stubborn(state.kernel, state.normaliser, self.memory, self.reads)
+    def actor(self, policy, explore=True):
+        return Stubborn(policy.kernel, policy.normaliser, self.memory, self.reads, explore)
 
-    def init(self, spec, *, key):
+    def init_policy(self, spec, *, key):
+        kernel = build_kernel(self.kernel, spec, self.reads, plain_heads(self.memory, spec, -0.5), key)
+        return Policy(kernel, initial({name: spec.views[name] for name in self.reads}))
+
+    def init(self, spec, shared, *, key):
         replay = {
             "obs": jnp.zeros((self.capacity, self.lanes, 2)),
             "action": jnp.zeros((self.capacity, self.lanes), jnp.int32),
             "count": jnp.zeros((), jnp.int32),
         }
-        statistics = initial({name: spec.views[name] for name in self.reads})
-        return TrainState(
-            self.build_kernel(spec, key), jnp.zeros(3), (), statistics, (), jnp.zeros((), jnp.int32), replay=replay
-        )
+        return TrainState(self.init_policy(spec, key=key), jnp.zeros(3), replay, jnp.zeros((), jnp.int32))
 
-    def remember(self, state, batch):
+    def store(self, state, batch):
         ring = state.replay
         where = (ring["count"] + jnp.arange(batch.reward.shape[0])) % self.capacity
         ring = {
@@ -116,37 +120,47 @@ class Toy(Algorithm):
             "action": ring["action"].at[where].set(batch.decision.action.astype(jnp.int32)),
             "count": ring["count"] + batch.reward.shape[0],
         }
-        return state._replace(replay=ring, normaliser=merge(state.normaliser, batch.obs))
+        policy = state.policy._replace(normaliser=merge(state.policy.normaliser, batch.obs))
+        return state._replace(replay=ring, policy=policy)
 
-    def update(self, state, batch, key):
-        state = self.remember(state, batch)
+    def update(self, state, batch, shared, key):
+        state = self.store(state, batch)
         drawn = state.replay["obs"][jax.random.randint(key, (), 0, self.capacity)]
         size = 0.01 * jnp.tanh(jnp.mean(drawn))
         size = jax.lax.fori_loop(0, self.thoughts, lambda _, size: jnp.sin(size), size)
-        kernel = jax.tree.map(lambda leaf: leaf + size * jax.random.normal(key, leaf.shape), state.kernel)
-        return state._replace(kernel=kernel, updates=state.updates + 1), {"loss": size}
+        shake = size * jax.random.normal(key, ())
+        policy = state.policy._replace(kernel=jax.tree.map(lambda leaf: leaf + shake, state.policy.kernel))
+        return state._replace(policy=policy, updates=state.updates + 1), {"loss": size}
 
 
+def rows_seen(policy):
+    """How many observations the statistics of a policy count: tells which update it is from."""
+    return np.asarray(policy.normaliser[POLICY].number)
+
+
+@functools.cache
 def ppo(size=4):
     hyper = {"lanes": 2, "steps": 3, "size": size, "width": size, "minibatches": 2}
     return resolve("ppo", TASKS["host"], hyper=hyper)[1]
 
 
+@functools.cache
 def toy(size=4, **changes):
     model = ppo(size)
-    shared = {name: getattr(model, name) for name in ("memory", "kernel", "critic", "reads", "lanes", "steps")}
-    return Toy(**shared | changes)
+    parts = {name: getattr(model, name) for name in ("memory", "kernel", "critic", "reads", "lanes", "steps")}
+    return Toy(**parts | changes)
 
 
-@pytest.fixture
-def looper(request):
-    opened = []
+@pytest.fixture(scope="module")
+def looper():
+    """Makes loopers, one for all tests that ask for the same: what it has compiled stays."""
 
+    @functools.cache
     def make(where, seeds=(0, 1), chunk=2, algorithm=None, **changes):
-        kind, task = KINDS[where], TASKS[where]
-        opened.append(kind(algorithm or toy(**changes), task, seeds, chunk, 2))
+        opened.append(KINDS[where](algorithm or toy(**changes), TASKS[where], seeds, chunk, 2))
         return opened[-1]
 
+    opened = []
     yield make
     for made in opened:
         made.close()
@@ -166,8 +180,13 @@ def _bits(leaf):
 # Warm-up
 
 
-@both
-@pytest.mark.parametrize("warm", [1, 3, 7])  # less than the 3 steps of an update, one piece, and two with one left over
+@pytest.mark.parametrize(("warm", "pieces"), [(0, []), (1, [1]), (3, [3]), (7, [3, 3, 1])])
+def test_the_warm_up_is_cut_into_batches_like_those_of_updates(warm, pieces):
+    assert warmup_pieces(Plan(lanes=2, steps=3, warmup=warm)) == pieces
+
+
+# Two pieces of the 3 steps of an update with one left over, and less than one of them.
+@pytest.mark.parametrize(("where", "warm"), [("device", 7), ("host", 7), ("device", 1)])
 def test_the_warm_up_stores_every_step_in_order_and_who_acts_is_the_algorithms_choice(looper, where, warm):
     made = looper(where, warm=warm)
     loop = made.init()
@@ -181,7 +200,7 @@ def test_the_warm_up_stores_every_step_in_order_and_who_acts_is_the_algorithms_c
     assert (ring["action"][:, :warm] == 1).all() and not ring["obs"][:, warm:].any()
     assert (np.asarray(loop.update) == 0).all() and (np.asarray(loop.train.updates) == 0).all()
     np.testing.assert_array_equal(loop.carry.score, warm * np.ones((2, 2)))  # episodes go on, not anew
-    np.testing.assert_array_equal(loop.train.normaliser[POLICY].number, [2 * warm] * 2)
+    np.testing.assert_array_equal(rows_seen(loop.train.policy), [2 * warm] * 2)
 
 
 @both
@@ -217,13 +236,13 @@ def test_without_a_warm_up_nothing_happens(looper, where):
 
 
 def acting_updates(made, loop, updates):
-    """How many updates the policy had seen by which each step was made, and whether it came without a buffer."""
-    seen, act = [], made._act[True]
+    """How many updates the policy had seen by which each step was made."""
+    seen, act, begun = [], made._act[True], rows_seen(loop.train.policy)[0]
 
-    def spy(state, *rest):
-        seen.append(int(state.updates[0]))
-        assert state.replay == () and state.critic == ()
-        return act(state, *rest)
+    def spy(policy, *rest):
+        assert isinstance(policy, Policy)  # nothing that acting does not need
+        seen.append(int(rows_seen(policy)[0] - begun) // 6)
+        return act(policy, *rest)
 
     made._act[True] = spy
     for _ in range(updates):
@@ -236,7 +255,7 @@ def test_off_policy_the_host_acts_exactly_one_update_behind(looper):
     made = looper("host")
     seen, loop = acting_updates(made, made.warm_up(made.init()), 4)
     assert seen == [0] * 3 + [0] * 3 + [1] * 3 + [2] * 3
-    assert (loop.acting.updates == 3).all() and (loop.train.updates == 4).all()
+    assert (rows_seen(loop.acting) == 2 * 7 + 6 * 3).all() and (loop.train.updates == 4).all()
 
 
 def test_on_policy_nobody_lags(looper):
@@ -267,7 +286,7 @@ def test_an_update_is_under_way_while_the_next_steps_are_taken(looper):
     learn, complete = made._learn, []
 
     def spy(replay, train, *rest):
-        complete.append(all(leaf.is_ready() for leaf in jax.tree.leaves(train.kernel)))
+        complete.append(all(leaf.is_ready() for leaf in jax.tree.leaves(train.policy.kernel)))
         return learn(replay, train, *rest)
 
     made._learn = spy  # sees the result of the update before, when the batch after it is there
@@ -297,7 +316,7 @@ def test_the_host_writes_the_buffer_in_place_and_keeps_the_policy_it_acts_with(l
         loop, _ = made._update(loop)
         assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before.train.replay))
         assert loop.train.replay["obs"].unsafe_buffer_pointer() == place
-        kept = jax.tree.leaves((before.train.kernel, before.acting, loop.acting))
+        kept = jax.tree.leaves((before.train.policy, before.acting, loop.acting))
         assert not any(leaf.is_deleted() for leaf in kept)
 
 
@@ -312,8 +331,8 @@ def workspace(compiled, replay):
 def test_the_device_needs_no_second_buffer(looper):
     made = looper("device", capacity=5_000, chunk=3)
     loop = made.shapes()
-    for function in (made._advance, made._warm_up):
-        temporary, size = workspace(function.lower(loop).compile(), loop.train.replay)
+    for lowered in (made._advance.lower(loop, made.shared), made._warm_up.lower(loop)):
+        temporary, size = workspace(lowered.compile(), loop.train.replay)
         assert temporary < size / 4
 
 
@@ -324,7 +343,7 @@ def test_nor_does_the_update_on_the_host(looper):
     row = jax.eval_shape(made._act[True], loop.acting, timestep, loop.carry.z, loop.key, 0)
     row = row._replace(obs=timestep.obs, next_obs=timestep.obs)
     given = (loop.train.replay, loop.train._replace(replay=()), loop.key, loop.update)
-    compiled = made._learn.lower(*given, [row] * 3, [timestep] * 3).compile()
+    compiled = made._learn.lower(*given, [row] * 3, [timestep] * 3, made.shared).compile()
     temporary, size = workspace(compiled, loop.train.replay)
     assert temporary < size / 4
 
@@ -338,7 +357,7 @@ def test_the_host_compiles_each_function_once(looper):
     made.advance(loop)
     counts = [made._act[True], made._act_warmup, made._learn, made._key]
     assert [function._cache_size() for function in counts] == [1] * 4
-    assert made._remember._cache_size() == 2  # whole pieces, and the one left over
+    assert made._store._cache_size() == 2  # whole pieces, and the one left over
 
 
 # Runs
@@ -371,7 +390,8 @@ def test_a_resumed_run_equals_an_undisturbed_one_bit_for_bit(where, tmp_path):
         del row["wall_s"], row["steps_per_s"]
     assert rows[0] == rows[1]
     if where == "host":  # the lag went with it
-        assert left["loop/acting/updates"].tolist() == [7, 7] and left["loop/train/updates"].tolist() == [8, 8]
+        assert left["loop/acting/normaliser/policy/number"].tolist() == [2 * 7 + 6 * 7] * 2
+        assert left["loop/train/policy/normaliser/policy/number"].tolist() == [2 * 7 + 6 * 8] * 2
 
 
 @both
@@ -387,9 +407,9 @@ def test_steps_of_the_warm_up_count(where, tmp_path):
 
 
 def test_the_borders_divide_the_steps_that_learn():
-    assert training.updates_per_chunk(toy(), 14 + 6 * 50 * 4) == 4
-    assert training.updates_per_chunk(toy(warm=0), 6 * 50 * 4) == 4
-    assert training.updates_per_chunk(toy(), 5) == 1
+    assert training.updates_per_chunk(toy().plan, 14 + 6 * 50 * 4) == 4
+    assert training.updates_per_chunk(toy(warm=0).plan, 6 * 50 * 4) == 4
+    assert training.updates_per_chunk(toy().plan, 5) == 1
 
 
 def test_a_run_that_is_all_warm_up_is_refused_before_anything_is_built(tmp_path):
@@ -404,7 +424,7 @@ def test_a_run_that_is_all_warm_up_is_refused_before_anything_is_built(tmp_path)
 @both
 def test_the_bytes_of_a_buffer_are_known_before_there_is_one(looper, where):
     algorithm = toy()
-    replay = looper(where, algorithm=algorithm).init().train.replay
+    replay = looper(where).init().train.replay
     assert 2 * training.replay_bytes(algorithm, TASKS[where].spec) == sum(leaf.nbytes for leaf in replay.values())
     assert training.replay_bytes(ppo(), TASKS[where].spec) == 0
 
@@ -434,7 +454,7 @@ def on_two_devices():
     learns, acts = jax.devices()
     ends = []
     for near in (None, acts):
-        made = HostLoop(toy(), TASKS["host"], (0, 1), 2, 2, near)
+        made = HostLoop(toy(), TASKS["host"], (0, 1), 2, 2, near=near)
         loop, _ = made.advance(made.warm_up(made.init()))
         loop, exact = made.unpack(jax.tree.map(lambda leaf: leaf, made.pack(loop)))
         loop, metrics = made.advance(loop)

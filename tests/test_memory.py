@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from s2pg.algorithms.base import normalised
-from s2pg.algorithms.ppo import Learning, Networks
+from s2pg.algorithms.base import normalised, step_log_probs
+from s2pg.algorithms.base import samples as rule_samples
+from s2pg.algorithms.onpolicy import Learning, Networks, batch_values
 from s2pg.memory import CarryRule, DrawRule, UnrollRule, restarts
 from toys import LABELS, assert_close, built, evaluation, largest, samples, two_batches
 
@@ -52,8 +53,9 @@ def test_with_loss_on_the_last_step_every_step_ends_a_sample_padded_in_front():
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_every_step_enters_the_loss_exactly_once(rule):
     time, lane, valid = rule.segments(8, 3)
-    assert time.shape[1] == rule.segment
-    counted = valid & (np.arange(rule.segment) == rule.segment - 1) if getattr(rule, "last", False) else valid
+    length = getattr(rule, "length", 1)
+    assert time.shape[1] == length
+    counted = valid & (np.arange(length) == length - 1) if getattr(rule, "last", False) else valid
     count = np.zeros((8, 3), int)
     np.add.at(count, (time[counted], lane[counted]), 1)
     assert (count == 1).all()
@@ -99,11 +101,11 @@ def test_without_a_key_the_mode_is_taken_and_its_state_is_eta():
     for label in ("s2pg", "s2pg-pathwise"):
         algorithm, state, batch = case(label)
         obs, z = batch.obs["policy"][0, 0], batch.z[0, 0]
-        decision, next_z, _ = algorithm.memory.act(state.kernel, obs, z, None)
-        step = state.kernel(obs, z)
+        decision, next_z, _ = algorithm.memory.act(state.policy.kernel, obs, z, None)
+        step = state.policy.kernel(obs, z)
         assert int(decision.action) == int(step.action.mode())
         np.testing.assert_allclose(next_z, step.state.mean, atol=1e-6)
-        _, drawn, _ = algorithm.memory.act(state.kernel, obs, z, jax.random.key(0))
+        _, drawn, _ = algorithm.memory.act(state.policy.kernel, obs, z, jax.random.key(0))
         assert largest(drawn - next_z) > 0.01
 
 
@@ -113,11 +115,13 @@ def test_without_a_key_the_mode_is_taken_and_its_state_is_eta():
 def reach(label: str, lane: int) -> tuple[np.ndarray, np.ndarray]:
     """Which observation [s] moves which log-probability [t] along a lane, and where its episodes start."""
     algorithm, state, batch = case(label)
-    row = jax.tree.map(lambda leaf: leaf[:, lane], normalised(state.normaliser, batch))
+    row = jax.tree.map(lambda leaf: leaf[:, lane], normalised(state.policy.normaliser, batch))
     view = algorithm.reads[0]
 
     def log_probs(obs):
-        return algorithm.step_log_probs(state.kernel, row._replace(obs=row.obs | {view: obs}))
+        return step_log_probs(
+            algorithm.memory, state.policy.kernel, row._replace(obs=row.obs | {view: obs}), algorithm.reads
+        )
 
     return np.abs(jax.jit(jax.jacrev(log_probs))(row.obs[view])).max(-1) > 0, np.asarray(row.first)
 
@@ -137,13 +141,13 @@ def test_gradients_reach_back_through_unrolled_steps_and_nowhere_else(label):
 
 def slopes(label: str, pick):
     algorithm, state, batch = case(label)
-    rows, valid = samples(algorithm, normalised(state.normaliser, batch))
+    rows, valid = samples(algorithm, normalised(state.policy.normaliser, batch))
 
     def number(kernel):
-        now = jax.vmap(algorithm.memory.evaluate, (None, 0))(kernel, algorithm.sample(rows, valid))
+        now = jax.vmap(algorithm.memory.evaluate, (None, 0))(kernel, rule_samples(rows, algorithm.reads, valid))
         return sum((jnp.sum(leaf) for leaf in jax.tree.leaves(pick(now))), start=jnp.zeros(()))
 
-    return largest(jax.jit(jax.grad(number))(state.kernel))
+    return largest(jax.jit(jax.grad(number))(state.policy.kernel))
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -156,20 +160,21 @@ def test_z_hands_out_no_gradient_and_the_next_one_only_under_pathwise(label):
 def test_the_size_of_the_state_noise_learns_under_score_and_never_under_pathwise():
     for label, learns in (("s2pg", True), ("s2pg-pathwise", False)):
         algorithm, state, batch = case(label)
-        rows, valid = samples(algorithm, normalised(state.normaliser, batch))
+        rows, valid = samples(algorithm, normalised(state.policy.normaliser, batch))
 
         def number(kernel, algorithm=algorithm, rows=rows, valid=valid):
-            now = jax.vmap(algorithm.memory.evaluate, (None, 0))(kernel, algorithm.sample(rows, valid))
+            now = jax.vmap(algorithm.memory.evaluate, (None, 0))(kernel, rule_samples(rows, algorithm.reads, valid))
             return sum(jnp.sum(leaf) for leaf in jax.tree.leaves((now.next_z, now.log_prob, now.drift, now.entropy)))
 
-        assert (largest(jax.grad(number)(state.kernel).state_head.log_std) > 0) == learns
+        assert (largest(jax.grad(number)(state.policy.kernel).state_head.log_std) > 0) == learns
 
 
 @pytest.mark.parametrize("label", ["bptt-3", "bptt-5-last"])
 def test_padding_moves_neither_loss_nor_gradient(label):
     algorithm, state, batch = case(label)
-    batch = normalised(state.normaliser, batch)
-    values, _ = algorithm._values(state, batch)
+    batch = normalised(state.policy.normaliser, batch)
+    networks = Networks(state.policy.kernel, state.learner.critic)
+    values, _ = batch_values(networks, state.learner.critic_memory, batch)
     noise = jax.random.normal(jax.random.key(5), (2, *batch.reward.shape))
     rows, valid = samples(algorithm, Learning(batch, noise[0], noise[1], values.h), algorithm.memory.segments(8, 5))
     assert not valid.all()
@@ -178,8 +183,7 @@ def test_padding_moves_neither_loss_nor_gradient(label):
         rubbish = ~leaf if leaf.dtype == bool else 1 - leaf if leaf.dtype == jnp.int32 else 3.0 - 2 * leaf
         return jnp.where(valid.reshape(*valid.shape, *[1] * (leaf.ndim - 2)), leaf, rubbish)
 
-    loss = jax.jit(jax.value_and_grad(algorithm._loss, has_aux=True))
-    networks = Networks(state.kernel, state.critic)
+    loss = jax.jit(jax.value_and_grad(algorithm.loss, has_aux=True))
     clean, spoilt = (loss(networks, each, valid, jnp.ones(())) for each in (rows, jax.tree.map(spoil, rows)))
     assert largest(clean[1]) > 0
     # The loss beside its gradient holds V(s', z') of masked steps only, too.

@@ -9,24 +9,26 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from s2pg.action_values import ActionValue
 from s2pg.actor import Actor
-from s2pg.algorithms.base import TrainState
+from s2pg.algorithms import sac as sac_file
+from s2pg.algorithms import td3 as td3_file
+from s2pg.algorithms.base import Policy, TrainState
+from s2pg.algorithms.offpolicy import judged, regression, unfold
 from s2pg.algorithms.td3 import Networks
-from s2pg.config import methods
+from s2pg.config import build, hyper, labels
+from s2pg.critics import Critic
 from s2pg.envs.recall import Recall
 from s2pg.errors import UserError
-from s2pg.loops.base import settled
-from s2pg.memory import DrawRule, UnrollRule
+from s2pg.loops.base import settled, warmup_actor
+from s2pg.memory import UnrollRule
 from s2pg.normalise import initial as no_statistics
 from s2pg.normalise import merge
 from s2pg.optimise import adam, step
 from s2pg.rollout import collect, start
-from s2pg.runs.experiment import resolve
 from s2pg.types import Decision, Spec
 from test_sac import KEYS, Recomputed, kernel, quick, sac, two_segments
 from test_td3 import td3
-from toys import assert_close, largest, shaken
+from toys import assert_close, largest, resolve, shaken, with_kernel
 
 ENV = Recall(k=8, cue="real")
 HYPER = {"lanes": 4, "steps": 2, "width": 16, "size": 8, "batch_size": 16, "capacity": 1000, "learning_starts": 100}
@@ -38,8 +40,8 @@ OWN = {
 }
 
 
-def built(name, label, critic=None, **hyper):
-    return resolve(name, ENV, memory=label, critic=critic, hyper=HYPER | RATES | OWN[name] | hyper)[1]
+def built(name, label, critic=None, **more):
+    return resolve(name, ENV, memory=label, critic=critic, hyper=HYPER | RATES | OWN[name] | more)[1]
 
 
 @functools.cache
@@ -52,9 +54,9 @@ def experience():
 
     def run(key):
         init_key, start_key, key = jax.random.split(key, 3)
-        actor = algorithm.warmup_actor(algorithm.init(ENV.spec, key=init_key))
+        actor = warmup_actor(algorithm, algorithm.init_policy(ENV.spec, key=init_key))
         carry = start(ENV, actor, algorithm.lanes, start_key)
-        _, batch, _ = collect(ENV, actor, carry, algorithm.warmup + algorithm.steps, key)
+        _, batch, _ = collect(ENV, actor, carry, algorithm.plan.warmup + algorithm.steps, key)
         obs, next_obs = shaken((batch.obs, batch.next_obs), key, 0.1)
         return batch._replace(obs=obs, next_obs=next_obs)
 
@@ -64,18 +66,14 @@ def experience():
 def ready(algorithm, seed=0):
     """(training state with a warm-up stored, fresh batch); internal states are noise."""
 
-    def run(key, batch):
-        init_key, z_key, next_key = jax.random.split(key, 3)
-        state = settled(algorithm.init(ENV.spec, key=init_key))
-        draw = lambda leaf, key: jax.random.uniform(key, (*batch.reward.shape, *leaf.shape), minval=-0.9, maxval=0.9)  # noqa: E731
-        z, next_z = (jax.tree.map(functools.partial(draw, key=k), state.kernel.initial()) for k in (z_key, next_key))
-        decision = algorithm.memory.halves(batch.decision.action, next_z)
-        batch = batch._replace(z=z, next_z=next_z, decision=decision)
-        before, fresh = (jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in
-                         (slice(algorithm.warmup), slice(algorithm.warmup, None)))  # fmt: skip
-        return algorithm.remember(state, before), fresh
-
-    return quick(run)(jax.random.key(seed), experience())
+    batch, (init_key, *keys) = experience(), jax.random.split(jax.random.key(seed), 3)
+    state = settled(algorithm.init(ENV.spec, (), key=init_key))  # not compiled as a whole: algorithms share its pieces
+    draw = lambda leaf, key: jax.random.uniform(key, (*batch.reward.shape, *leaf.shape), minval=-0.9, maxval=0.9)  # noqa: E731
+    z, next_z = (jax.tree.map(functools.partial(draw, key=k), state.policy.kernel.initial()) for k in keys)
+    batch = batch._replace(z=z, next_z=next_z, decision=algorithm.memory.halves(batch.decision.action, next_z))
+    warmup = algorithm.plan.warmup
+    before, fresh = (jax.tree.map(lambda leaf, i=i: leaf[i], batch) for i in (slice(warmup), slice(warmup, None)))
+    return algorithm.store(state, before), fresh
 
 
 def every_leaf_differs(a, b):
@@ -88,9 +86,10 @@ def critic_of(slow):
 
 # One update of everything there is -----------------------------------------------------------------------------------
 
-LABELS = ["s2pg", "bptt-8", "bptt-8-last", "window-8", "none", "oracle"]
-CASES = [(name, label, None) for name in OWN for label in LABELS]
-CASES += [("sac", label, "policy") for label in ("s2pg", "bptt-8", "window-8", "none")]
+# What else there is of TD3 is the same code as here; DDPG is TD3, as the test below says.
+CASES = [("sac", label, None) for label in ("s2pg", "bptt-8", "bptt-8-last", "window-8", "none", "oracle")]
+CASES += [("sac", label, "policy") for label in ("s2pg", "bptt-8", "window-8")]
+CASES += [("td3", label, None) for label in ("s2pg", "bptt-8", "none")]
 
 
 @pytest.mark.parametrize(("name", "label", "critic"), CASES, ids=lambda part: str(part or "default"))
@@ -100,7 +99,7 @@ def test_one_update_learns_and_leaves_alone_what_the_environment_said(name, labe
 
     def update(state, batch, key):
         traces.append(key)
-        return algorithm.remember(state, batch).replay, *algorithm.update(state, batch, key)
+        return algorithm.store(state, batch).replay, *algorithm.update(state, batch, (), key)
 
     update = quick(update)
     stored, after, metrics = update(state, batch, jax.random.key(1))
@@ -112,16 +111,15 @@ def test_one_update_learns_and_leaves_alone_what_the_environment_said(name, labe
     assert {"actor_loss", "critic_loss", "value", "actor_gradient"} <= metrics.keys()
     assert [int(each.updates) for each in (state, after, twice)] == [0, 1, 2]
     # Both networks learn in all their parts, by a first step of Adam's, and the slow copies follow.
-    assert every_leaf_differs(after.kernel, state.kernel)
-    assert every_leaf_differs(after.critic, state.critic)
-    for part in ("kernel", "critic"):
-        moved = largest(jax.tree.map(jnp.subtract, getattr(after, part), getattr(state, part)))
-        assert 0.9e-2 < moved < 1.01e-2
+    assert every_leaf_differs(after.policy.kernel, state.policy.kernel)
+    assert every_leaf_differs(after.learner.critic, state.learner.critic)
+    for new, old in ((after.policy.kernel, state.policy.kernel), (after.learner.critic, state.learner.critic)):
+        assert 0.9e-2 < largest(jax.tree.map(jnp.subtract, new, old)) < 1.01e-2
     halfway = lambda slow, new: 0.75 * slow + 0.25 * new  # noqa: E731
-    expected = jax.tree.map(halfway, critic_of(state.target), after.critic)
-    assert_close(critic_of(after.target), expected, rtol=0, atol=3e-7)
-    if isinstance(after.target, Networks):
-        assert_close(after.target.kernel, jax.tree.map(halfway, state.kernel, after.kernel), rtol=0, atol=3e-7)
+    expected = jax.tree.map(halfway, critic_of(state.learner.target), after.learner.critic)
+    assert_close(critic_of(after.learner.target), expected, rtol=0, atol=3e-7)
+    if isinstance(after.learner.target, Networks):
+        assert_close(after.learner.target.kernel, jax.tree.map(halfway, state.policy.kernel, after.policy.kernel), rtol=0, atol=3e-7)
     # Nothing in the buffer changes but the z' of rows that were sampled, and that under s2pg alone.
     for part in ("rows", "first", "head", "size"):
         np.testing.assert_array_equal(getattr(after.replay, part), getattr(stored, part))
@@ -137,15 +135,15 @@ def test_one_update_learns_and_leaves_alone_what_the_environment_said(name, labe
     if name == "sac":
         halves = {"action": (1e-2, -1.0)} | ({"state": (1e-3, -8.0)} if label == "s2pg" else {})
         for half, (rate, wanted) in halves.items():
-            step = getattr(after.temperature, half) - getattr(state.temperature, half)
+            step = getattr(after.learner.temperature, half) - getattr(state.learner.temperature, half)
             np.testing.assert_allclose(step, -rate * np.sign(metrics[f"entropy_{half}"] - wanted), rtol=1e-2)
-        assert len(jax.tree.leaves(after.temperature)) == len(halves)
+        assert len(jax.tree.leaves(after.learner.temperature)) == len(halves)
 
 
 def test_ddpg_is_td3_with_one_critic_no_delay_and_no_smoothing():
     same = {"critics": 1, "policy_delay": 1, "gradient_steps": 1, "smoothing_action": 0.0, "smoothing_state": 0.0}
     one, other = (built(name, "s2pg", state_log_std=-2.0, **own) for name, own in (("ddpg", {}), ("td3", same)))
-    found = [quick(each.update)(*ready(each), jax.random.key(1)) for each in (one, other)]
+    found = [quick(each.update)(*ready(each), (), jax.random.key(1)) for each in (one, other)]
     assert largest(found[0][1]["actor_gradient"]) > 0
     jax.tree.map(np.testing.assert_array_equal, *found)
 
@@ -155,16 +153,16 @@ def test_what_is_written_back_is_what_the_policy_of_before_would_remember(name, 
     """Without noise: z' of every sampled row goes to the mode at (o, z) of the kernel that the update started with."""
     algorithm = built(name, "s2pg", refresh_noise=False, refresh=refresh)
     state, batch = ready(algorithm)
-    size = algorithm.warmup + algorithm.steps
+    size = algorithm.plan.warmup + algorithm.steps
 
     def run(state, batch, key):
-        before = algorithm.remember(state, batch)
-        after, _ = algorithm.update(state, batch, key)
+        before = algorithm.store(state, batch)
+        after, _ = algorithm.update(state, batch, (), key)
         # A row's z is the z' of the row before, or zero where an episode begins.
         z = jnp.concatenate([jnp.zeros((1, algorithm.lanes, 8)), before.replay.next_z[: size - 1]])
         z = jnp.where(before.replay.first[:size, :, None], 0.0, z)
         obs = jnp.asarray(experience().obs["policy"])
-        modes = jax.vmap(jax.vmap(lambda o, z: state.kernel(o, z).state.mode()))(obs, z)
+        modes = jax.vmap(jax.vmap(lambda o, z: state.policy.kernel(o, z).state.mode()))(obs, z)
         return before.replay.next_z[:size], after.replay.next_z[:size], modes
 
     before, after, modes = map(np.asarray, quick(run)(state, batch, jax.random.key(1)))
@@ -175,7 +173,7 @@ def test_what_is_written_back_is_what_the_policy_of_before_would_remember(name, 
 
 def test_heads_of_segments_are_kept_up_to_date_if_asked_for():
     algorithm = built("ddpg", "bptt-8", refresh_heads=1.0)
-    run = quick(lambda state, batch, key: (algorithm.remember(state, batch), algorithm.update(state, batch, key)[0]))
+    run = quick(lambda state, batch, key: (algorithm.store(state, batch), algorithm.update(state, batch, (), key)[0]))
     stored, after = run(*ready(algorithm), jax.random.key(1))
     changed = np.any(np.asarray(after.replay.next_z != stored.replay.next_z), axis=-1)
     assert 1 < changed.sum() <= algorithm.batch_size
@@ -192,11 +190,11 @@ def lived(label):
 
     def run(key):
         keys = jax.random.split(key, 4)
-        state = algorithm.init(ENV.spec, key=keys[0])
-        state = state._replace(kernel=shaken(state.kernel, keys[1], 0.3))
-        carry = start(ENV, algorithm.actor(state), algorithm.lanes, keys[2])
-        _, batch, _ = collect(ENV, algorithm.actor(state), carry, algorithm.warmup, keys[3])
-        return algorithm.remember(state, batch), batch
+        state = algorithm.init(ENV.spec, (), key=keys[0])
+        state = with_kernel(state, shaken(state.policy.kernel, keys[1], 0.3))
+        actor = algorithm.actor(state.policy)
+        _, batch, _ = collect(ENV, actor, start(ENV, actor, algorithm.lanes, keys[2]), algorithm.plan.warmup, keys[3])
+        return algorithm.store(state, batch), batch
 
     return algorithm, *quick(run)(jax.random.key(0))
 
@@ -206,18 +204,19 @@ def test_replayed_samples_meet_the_states_and_decisions_of_when_they_were_lived_
     algorithm, state, batch = lived(label)
     # Episodes of recall terminate; here they are as if time had run out, which must not stop the bootstrap.
     cut = batch._replace(terminated=jnp.zeros_like(batch.terminated), truncated=batch.terminated)
-    graded = algorithm.memory.graded
+    graded = algorithm.memory.spans.graded
 
     def run(state, batch, cut, key):
-        found, drawn = algorithm.recall(state, key)
-        unfolded = algorithm.unfold(state.kernel, drawn, None)
+        found, drawn = algorithm.sample_batch(state.replay, state.policy, key)
+        unfolded = unfold(algorithm.memory, state.policy.kernel, drawn, None)
         empty = state.replay
         empty = eqx.tree_at(lambda r: (r.head, r.size), empty, (jnp.zeros_like(empty.head), jnp.zeros_like(empty.size)))
-        _, drawn_cut = algorithm.recall(algorithm.remember(state._replace(replay=empty), cut), key)
+        stored = algorithm.store(state._replace(replay=empty), cut).replay
+        _, drawn_cut = algorithm.sample_batch(stored, state.policy, key)
         time = found.time[:, None] - jnp.arange(graded)[::-1][None]
         rows = jax.tree.map(lambda leaf: leaf[time, found.lane[:, None]], batch)
         every = lambda function: jax.vmap(jax.vmap(function))  # noqa: E731
-        kernel = state.kernel
+        kernel = state.policy.kernel
         read = lambda obs, z: kernel(obs["policy"], z).action.mode()  # noqa: E731
         actions = every(read)(rows.obs, rows.z), every(read)(rows.next_obs, rows.next_z)
         features = every(kernel.features)
@@ -245,8 +244,8 @@ def test_replayed_samples_meet_the_states_and_decisions_of_when_they_were_lived_
 def test_statistics_are_applied_to_what_comes_out_and_not_to_what_is_kept():
     algorithm, state, batch = lived("s2pg")
     stats = merge(no_statistics({"policy": 2, "critic": 2}), batch.obs)
-    run = quick(lambda state: algorithm.recall(state, jax.random.key(0))[1])
-    raw, scaled = run(state), run(state._replace(normaliser=stats))
+    draw = quick(lambda policy: algorithm.sample_batch(state.replay, policy, jax.random.key(0))[1])
+    raw, scaled = draw(state.policy), draw(state.policy._replace(normaliser=stats))
     for name in ("policy", "critic"):
         seen = np.asarray(batch.obs[name]).reshape(-1, 2)
         for before, after in ((raw.obs, scaled.obs), (raw.next_obs, scaled.next_obs)):
@@ -258,15 +257,16 @@ def test_statistics_are_applied_to_what_comes_out_and_not_to_what_is_kept():
 # Critics -------------------------------------------------------------------------------------------------------------
 
 
-class Digits(ActionValue):
+class Digits(Critic):
     """Remembers 10 h + s, and values that."""
 
     scale: jax.Array
+    reads: tuple[str, ...] = eqx.field(static=True, default=("critic",))
 
     def initial(self):
         return jnp.zeros(())
 
-    def remember(self, obs, h):
+    def advance(self, obs, h):
         return 10 * h + obs["critic"][0]
 
     def __call__(self, obs, h, features, decision):
@@ -277,20 +277,23 @@ class Digits(ActionValue):
 def test_a_critic_with_a_memory_of_its_own_takes_in_the_segment_and_no_padding(make):
     algorithm, batch = make(UnrollRule(2)), two_segments()
     critic = Digits(jnp.array([1.0, 3.0]))
-    slow = Networks(kernel(Recomputed), critic) if make is td3 else critic
-    no_bonus = Decision(jnp.asarray(-100.0))
-    state = TrainState(
-        kernel(Recomputed), critic, (), {}, (), jnp.zeros((), jnp.int32), target=slow, temperature=no_bonus
-    )
+    if make is sac:
+        learner = sac_file.Learner(critic, critic, Decision(jnp.asarray(-100.0)), ())  # no bonus for entropy
+    else:
+        learner = td3_file.Learner(critic, Networks(kernel(Recomputed), critic), Networks((), ()))
+    state = TrainState(Policy(kernel(Recomputed), {}), learner, (), jnp.zeros((), jnp.int32))
 
     def run(state, batch):
-        unfolded = algorithm.unfold(state.kernel, batch, KEYS[0])
+        policy = state.policy.kernel
+        unfolded = unfold(algorithm.memory, policy, batch, KEYS[0])
         z, decision = unfolded.z, Decision(batch.action)
-        loss = algorithm.critic_loss(state.critic, state.kernel, batch, z, decision, jnp.zeros((2, 2)))
-        given = jax.tree.map(lambda leaf: leaf[:, -1], unfolded.next_z) if make is td3 else unfolded
-        keys = KEYS[:2] if make is sac else ()
-        actor = algorithm.actor_loss(state.kernel, state, batch, *keys)
-        return loss, algorithm.target(state, batch, given, KEYS[1]), actor[0] if make is sac else actor
+        loss = regression(state.learner.critic, policy, batch, z, decision, jnp.zeros((2, 2)))
+        if make is sac:
+            target = algorithm.target(state, batch, unfolded, KEYS[1])
+            return loss, target, algorithm.actor_loss(policy, state, batch, *KEYS[:2])[0]
+        latest = jax.tree.map(lambda leaf: leaf[:, -1], unfolded.next_z)
+        target = algorithm.target(state.learner.target, batch, latest, KEYS[1])
+        return loss, target, algorithm.actor_loss(policy, state, batch)
 
     loss, target, actor = quick(run)(state, batch)
     # s = (padding, 3, 0.7) and (-1, 2, 1): memories 3, then 30.7; -1, -8, then -79. The second critic says thrice that.
@@ -302,21 +305,19 @@ def test_a_critic_with_a_memory_of_its_own_takes_in_the_segment_and_no_padding(m
 
 def test_the_actor_judges_by_the_lowest_the_mean_or_the_first_critic():
     values = jnp.array([[[3.0], [-1.0]], [[2.0], [4.0]], [[7.0], [0.0]]])  # three critics, two samples
-    for value, expected in {"min": [2.0, -1.0], "mean": [4.0, 1.0], "first": [3.0, -1.0]}.items():
-        np.testing.assert_allclose(sac(DrawRule(), actor_value=value).judged(values)[:, 0], expected, rtol=1e-6)
+    for how, expected in {"min": [2.0, -1.0], "mean": [4.0, 1.0], "first": [3.0, -1.0]}.items():
+        np.testing.assert_allclose(judged(values, how)[:, 0], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("network", ["plain", "branched"])
 def test_a_critic_of_drawn_states_looks_at_everything_it_is_given(network):
     views, z = {"policy": 2, "critic": 3, "previous_action": 1}, jnp.linspace(-0.5, 0.5, 4)
-    build = methods.build(
-        "sac", Spec(views, ENV.action, 8), methods.parse("s2pg"), "gru", "critic",
-        methods.hyper_defaults("sac", "gru") | {"lanes": 1, "steps": 1, "width": 16, "q_network": network},
-    ).critic  # fmt: skip
+    asked = hyper.defaults("sac", "gru") | {"lanes": 1, "steps": 1, "width": 16, "q_network": network}
+    recipe = build.build("sac", Spec(views, ENV.spec.action, 8), labels.parse("s2pg"), "gru", "critic", asked).critic
     obs = {name: jnp.linspace(0.1, 1.0, size) for name, size in views.items()}
 
     def slopes(key):
-        critic = build(views, 4, Decision(1, 4), key)
+        critic = recipe(views, 4, Decision(1, 4), key)
         given = critic, obs, z, Decision(jnp.array([0.3]), -z)
         return jax.grad(lambda critic, obs, z, decision: critic(obs, (), z, decision), (0, 1, 2, 3))(*given)
 
@@ -333,7 +334,7 @@ def test_only_what_somebody_reads_is_stored():
     }
     for (label, critic), views in (expected | {("oracle", "policy"): {"critic"}}).items():
         algorithm = built("sac", label, critic)
-        shapes = eqx.filter_eval_shape(lambda key, a=algorithm: a.init(ENV.spec, key=key), jax.random.key(0))
+        shapes = eqx.filter_eval_shape(lambda key, a=algorithm: a.init(ENV.spec, (), key=key), jax.random.key(0))
         assert {name for name, _ in shapes.replay.views} == views
         assert shapes.replay.rows.shape[:2] == (250, 4)  # `capacity` counts the rows of all lanes
 
@@ -352,32 +353,30 @@ def decide(actor: Actor, number=1):
 
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_evaluation_acts_with_the_modes_of_a_and_z(name):
-    algorithm, state = acting(name)
-    (decision, next_z, _), step = decide(algorithm.actor(state, explore=False), 3)
+    algorithm, policy = acting(name)
+    (decision, next_z, _), step = decide(algorithm.actor(policy, explore=False), 3)
     for each in range(3):
         np.testing.assert_allclose(decision.action[each], step.action.mode(), rtol=1e-5)
         np.testing.assert_allclose(next_z[each], step.state.mode(), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(decision.state, next_z)
     assert np.abs(decision.action).max() < 1 and np.abs(next_z).max() <= 1
-    (decision, next_z, _), _ = decide(algorithm.actor(state), 3)
+    (decision, next_z, _), _ = decide(algorithm.actor(policy), 3)
     assert len(np.unique(decision.action)) == 3 and len(np.unique(next_z)) == next_z.size
 
 
 @functools.cache
-def acting(name, **hyper):
-    algorithm = built(name, "s2pg", uniform_warmup=True, **hyper)
+def acting(name, **more):
+    algorithm = built(name, "s2pg", uniform_warmup=True, **more)
 
-    def run(key):
-        state = algorithm.init(ENV.spec, key=key)
-        return state._replace(kernel=shaken(state.kernel, key, 0.3))
-
-    return algorithm, quick(run)(jax.random.key(0))
+    key = jax.random.key(0)
+    policy = algorithm.init_policy(ENV.spec, key=key)
+    return algorithm, policy._replace(kernel=shaken(policy.kernel, key, 0.3))
 
 
 def test_noise_of_a_deterministic_policy_has_the_sizes_asked_for():
     sizes = {"action_log_std": float(np.log(0.02)), "state_log_std": float(np.log(0.01))}
-    algorithm, state = acting("td3", **sizes)
-    (decision, _, _), step = decide(algorithm.actor(state), 4000)
+    algorithm, policy = acting("td3", **sizes)
+    (decision, _, _), step = decide(algorithm.actor(policy), 4000)
     inside = np.abs(step.action.mode()) < 0.9, np.abs(step.state.mode()) < 0.9
     assert inside[0].all() and inside[1].any(), "bounds would cut the noise"
     np.testing.assert_allclose(np.std(decision.action - step.action.mode()[None], axis=0), 0.02, rtol=0.06)
@@ -386,9 +385,9 @@ def test_noise_of_a_deterministic_policy_has_the_sizes_asked_for():
 
 
 def test_a_uniform_warm_up_acts_at_random_and_leaves_the_state_to_the_policy():
-    algorithm, state = acting("sac")
-    (decision, next_z, _), _ = decide(algorithm.warmup_actor(state), 4000)
-    (_, policys, _), _ = decide(algorithm.actor(state), 4000)
+    algorithm, policy = acting("sac")
+    (decision, next_z, _), _ = decide(warmup_actor(algorithm, policy), 4000)
+    (_, policys, _), _ = decide(algorithm.actor(policy), 4000)
     action = np.asarray(decision.action)
     assert action.shape == (4000, 1) and np.abs(action).max() <= 1
     assert scipy.stats.kstest(action[:, 0], scipy.stats.uniform(-1, 2).cdf).pvalue > 1e-3
@@ -401,10 +400,10 @@ def test_a_uniform_warm_up_acts_at_random_and_leaves_the_state_to_the_policy():
 
 def test_without_a_uniform_warm_up_the_policy_acts_from_the_start():
     algorithm = built("sac", "s2pg", uniform_warmup=False)
-    _, state = acting("sac")
-    found, expected = decide(algorithm.warmup_actor(state), 3), decide(algorithm.actor(state), 3)
+    _, policy = acting("sac")
+    found, expected = decide(warmup_actor(algorithm, policy), 3), decide(algorithm.actor(policy), 3)
     assert_close(found[0], expected[0], rtol=0)
-    assert algorithm.warmup == 25  # steps of each of four lanes: 100
+    assert algorithm.plan.warmup == 25  # steps of each of four lanes: 100
 
 
 # What is refused -----------------------------------------------------------------------------------------------------
@@ -431,9 +430,9 @@ REFUSED = {
     ("name", "what"), [(name, what) for name in OWN for what in REFUSED if name == "td3" or "delay" not in what]
 )
 def test_what_cannot_work_is_refused_in_one_line_that_says_what_to_change(name, what):
-    label, env, hyper, words = REFUSED[what]
+    label, env, asked, words = REFUSED[what]
     with pytest.raises(UserError) as error:
-        resolve(name, env, memory=label, hyper=HYPER | hyper)
+        resolve(name, env, memory=label, hyper=HYPER | asked)
     message = str(error.value)
     assert "\n" not in message
     assert all(word in message for word in words), message
@@ -471,7 +470,7 @@ def test_after_an_annealed_run_networks_and_statistics_stay_as_they_are(name):
     algorithm = built(name, "s2pg", anneal_updates=1, normalise_obs=True)
     state, batch = ready(algorithm)
     update = quick(algorithm.update)
-    after, _ = update(state, batch, jax.random.key(1))
-    later, _ = update(after, batch, jax.random.key(2))
-    assert_close((after.kernel, after.critic, after.normaliser), (later.kernel, later.critic, later.normaliser))
-    assert largest(jax.tree.map(lambda a, b: a - b, after.kernel, state.kernel)) > 0
+    after, _ = update(state, batch, (), jax.random.key(1))
+    later, _ = update(after, batch, (), jax.random.key(2))
+    assert_close((after.policy, after.learner.critic), (later.policy, later.learner.critic))
+    assert largest(jax.tree.map(lambda a, b: a - b, after.policy.kernel, state.policy.kernel)) > 0

@@ -10,12 +10,12 @@ import pytest
 
 from s2pg.algorithms import PPO
 from s2pg.algorithms.base import normalised
-from s2pg.algorithms.ppo import Learning, Networks
-from s2pg.critics import Critic
+from s2pg.algorithms.onpolicy import Learning, Networks, batch_values
+from s2pg.critics import Critic, state_value
 from s2pg.distributions import Categorical
 from s2pg.heads import plain_state_head
 from s2pg.kernel import Kernel, Step
-from s2pg.memory import CarryRule, Draw, DrawRule
+from s2pg.memory import CarryRule, DrawRule, NoisyState
 from s2pg.optimise import adam, step
 from s2pg.types import Decision, Transition
 from toys import CONTINUOUS, DISCRETE, LABELS, assert_close, built, largest, two_batches
@@ -55,12 +55,16 @@ class LinearCritic(Critic):
 
     slope: jax.Array
     level: jax.Array
+    reads: tuple[str, ...] = ()
 
     def initial(self):
         return ()
 
-    def __call__(self, obs, features, h):
-        return (self.slope @ features if features.shape[0] else 0.0) + self.level, ()
+    def advance(self, obs, h):
+        return ()
+
+    def __call__(self, obs, h, features, decision):
+        return (self.slope @ features if features.shape[0] else 0.0) + self.level
 
 
 def nothing(*_):
@@ -92,7 +96,7 @@ def test_the_loss_is_the_one_worked_out_by_hand_and_leaves_padding_out():
     )
     # Ratios (3/4)/(1/2) = 1.5 and (1/4)/(1/2) = 0.5; the third row is padding.
     piece = rows([1, 0, 0], [0.5, 0.5, 0.01], [True, False, False], [1.0, -1.0, 50.0], [3.0, 0.0, 90.0])
-    loss, metrics = algorithm._loss(networks, piece, VALID, jnp.asarray(2.0))
+    loss, metrics = algorithm.loss(networks, piece, VALID, jnp.asarray(2.0))
     surrogate = (min(1.5, 1.2) + min(-0.5, -0.8)) / 2
     value = 0.5 * (2.0**2 + 1.0**2) / 2
     entropy = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
@@ -113,7 +117,7 @@ def test_a_clipped_ratio_stops_pushing_and_one_on_the_wrong_side_does_not():
         def loss(x):
             networks = Networks(Memoryless(x, jnp.zeros(2), jnp.zeros(2)), LinearCritic(jnp.zeros(2), jnp.zeros(())))
             piece = rows([action] * 3, [old] * 3, [True] * 3, [advantage] * 3, [0.0] * 3)
-            return algorithm._loss(networks, piece, VALID, jnp.ones(()))[0]
+            return algorithm.loss(networks, piece, VALID, jnp.ones(()))[0]
 
         return float(jax.grad(loss)(logits)[action])
 
@@ -133,12 +137,12 @@ def pathwise_gradient(memory=None, terminated=(True, False, False), **hyper):
     algorithm = ppo(memory, discount=0.5, **hyper)
     networks = Networks(Stub(jnp.zeros(2), ETA, jnp.zeros(2)), LinearCritic(SLOPE, jnp.ones(())))
     stored = jnp.broadcast_to(OLD, (3, 1, 2))
-    drawn = Draw(stored, 0.3 * jnp.ones((3, 1, 2))) if memory.pathwise else stored + 0.3
+    drawn = NoisyState(stored, 0.3 * jnp.ones((3, 1, 2))) if memory.pathwise else stored + 0.3
     piece = rows([0, 1, 0], [0.5] * 3, terminated, [0.0] * 3, [7.0] * 3, jnp.zeros((3, 1, 2)), drawn, stored + 0.3)
     if not memory.pathwise:
         log_prob = Decision(piece.transition.log_prob.action, jnp.full((3, 1), -1.0))
         piece = piece._replace(transition=piece.transition._replace(log_prob=log_prob), advantage=-jnp.ones((3, 1)))
-    return jax.grad(lambda n: algorithm._loss(n, piece, VALID, jnp.asarray(4.0))[0])(networks)
+    return jax.grad(lambda n: algorithm.loss(n, piece, VALID, jnp.asarray(4.0))[0])(networks)
 
 
 def test_the_pathwise_half_follows_the_critic_into_the_future():
@@ -167,7 +171,7 @@ def test_under_score_the_pathwise_half_adds_exactly_nothing():
 
 
 def test_for_an_unrolled_network_too_the_pathwise_half_adds_exactly_nothing():
-    assert_close(*(updated("bptt-3", DISCRETE, pathwise_weight=w)[1].kernel for w in (0.3, 1.0)), rtol=0)
+    assert_close(*(updated("bptt-3", DISCRETE, pathwise_weight=w)[1].policy.kernel for w in (0.3, 1.0)), rtol=0)
 
 
 # The update ----------------------------------------------------------------------------------------------------------
@@ -184,12 +188,23 @@ def updated(label, env, **hyper):
     """(state before, state after, metrics) of one update on the second batch."""
     algorithm = built(label, env, **QUICK | hyper)
     state, _, batch = batches(label, env)
-    return state, *jax.jit(algorithm.update)(state, batch, jax.random.key(1))
+    return state, *jax.jit(algorithm.update)(state, batch, (), jax.random.key(1))
 
 
-def learnings(algorithm, state, batch, advantages):
-    batch = normalised(state.normaliser, batch)
-    values, _ = algorithm._values(state, batch)
+def networks_of(state):
+    return Networks(state.policy.kernel, state.learner.critic)
+
+
+@jax.jit
+def values_of(state, batch):
+    """(V of the batch with the critic's memory, V of what follows) of a raw batch."""
+    batch = normalised(state.policy.normaliser, batch)
+    return batch_values(networks_of(state), state.learner.critic_memory, batch)
+
+
+def learnings(state, batch, advantages):
+    values, _ = values_of(state, batch)
+    batch = normalised(state.policy.normaliser, batch)
     return [Learning(batch, each, values.value, values.h) for each in advantages]
 
 
@@ -198,22 +213,22 @@ def test_a_kl_stop_freezes_networks_and_optimiser_of_its_own_seed_alone():
     state, _, batch = batches("s2pg", DISCRETE)
     # Without advantages the first seed's policy has no reason to move and never stops; the second one's does at once.
     shape = batch.reward.shape
-    learning = learnings(algorithm, state, batch, [jnp.zeros(shape), jax.random.normal(jax.random.key(0), shape)])
+    learning = learnings(state, batch, [jnp.zeros(shape), jax.random.normal(jax.random.key(0), shape)])
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *learning)
-    run = jax.jit(jax.vmap(lambda each: algorithm._epochs(state, each, jax.random.key(2))))
+    run = jax.jit(jax.vmap(lambda each: algorithm.learn(networks_of(state), state.learner.optimiser, each, state.updates, jax.random.key(2))))
     networks, optimiser, metrics = run(both)
     steps = np.asarray(optimiser[0][1][0].count)
     np.testing.assert_array_equal(steps, [6, 1])
     np.testing.assert_allclose(metrics["stopped"], [0, 5 / 6], rtol=1e-6)
-    assert largest(jax.tree.map(lambda new, old: new[0] - old, networks.kernel, state.kernel)) == 0
+    assert largest(jax.tree.map(lambda new, old: new[0] - old, networks.kernel, state.policy.kernel)) == 0
     # What it keeps is what a single minibatch makes of it: Adam's first step is at most the learning rate.
-    moved = largest(jax.tree.map(lambda new, old: new[1] - old, networks.kernel, state.kernel))
+    moved = largest(jax.tree.map(lambda new, old: new[1] - old, networks.kernel, state.policy.kernel))
     assert 0 < moved < 1.01e-2
 
 
 def test_without_a_kl_stop_every_minibatch_counts():
     _, after, metrics = updated("s2pg", DISCRETE, learning_rate=1e-2)
-    assert [int(part[1][0].count) for part in after.optimiser] == [4, 4]
+    assert [int(part[1][0].count) for part in after.learner.optimiser] == [4, 4]
     assert float(metrics["stopped"]) == 0
 
 
@@ -231,16 +246,18 @@ def test_the_learning_rate_falls_to_nothing_over_the_updates_asked_for():
 def test_annealing_counts_the_steps_an_update_really_makes():
     algorithm = built("s2pg", epochs=2, minibatches=1000, anneal_updates=1)  # of 40 samples
     state, _, batch = batches("s2pg", DISCRETE)
-    fresh = algorithm.init(DISCRETE.spec, key=jax.random.key(0))
-    state = state._replace(optimiser=fresh.optimiser, updates=fresh.updates)
+    fresh = algorithm.init(DISCRETE.spec, (), key=jax.random.key(0))
+    state = state._replace(
+        learner=state.learner._replace(optimiser=fresh.learner.optimiser), updates=fresh.updates
+    )
     update = jax.jit(algorithm.update)
-    once, _ = update(state, batch, jax.random.key(1))
-    twice, _ = update(once, batch, jax.random.key(2))
-    assert largest(jax.tree.map(jnp.subtract, once.kernel, state.kernel)) > 0
-    assert_close(twice.kernel, once.kernel, rtol=0)
+    once, _ = update(state, batch, (), jax.random.key(1))
+    twice, _ = update(once, batch, (), jax.random.key(2))
+    assert largest(jax.tree.map(jnp.subtract, once.policy.kernel, state.policy.kernel)) > 0
+    assert_close(twice.policy.kernel, once.policy.kernel, rtol=0)
     # The statistics come to rest with the networks, which could not follow them any more.
-    assert largest(jax.tree.map(jnp.subtract, once.normaliser, state.normaliser)) > 0
-    assert_close(twice.normaliser, once.normaliser, rtol=0)
+    assert largest(jax.tree.map(jnp.subtract, once.policy.normaliser, state.policy.normaliser)) > 0
+    assert_close(twice.policy.normaliser, once.policy.normaliser, rtol=0)
 
 
 @pytest.mark.parametrize("env", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
@@ -248,8 +265,9 @@ def test_an_entropy_bonus_raises_entropy(env):
     def final(bonus):
         algorithm = built("none", env, epochs=20, minibatches=1, entropy_action=bonus, learning_rate=1e-2)
         state, _, batch = batches("none", env)
-        (learning,) = learnings(algorithm, state, batch, [jnp.zeros(batch.reward.shape)])
-        networks, _, _ = jax.jit(lambda: algorithm._epochs(state, learning, jax.random.key(0)))()
+        (learning,) = learnings(state, batch, [jnp.zeros(batch.reward.shape)])
+        learn = jax.jit(algorithm.learn)
+        networks, *_ = learn(networks_of(state), state.learner.optimiser, learning, state.updates, jax.random.key(0))
         obs = jax.vmap(jax.vmap(lambda obs: networks.kernel(obs, ()).action.entropy()))
         return float(obs(learning.transition.obs["policy"]).mean())
 
@@ -262,28 +280,28 @@ def test_the_value_loss_falls(label, critic):
     state, _, batch = batches(label, DISCRETE, critic)
 
     def body(state, key):
-        after, metrics = algorithm.update(state, batch, key)
+        after, metrics = algorithm.update(state, batch, (), key)
         # Same data, same statistics, same memory at its start: the critic alone learns.
-        return state._replace(critic=after.critic, optimiser=after.optimiser), metrics["value_loss"]
+        learner = after.learner._replace(critic_memory=state.learner.critic_memory)
+        return state._replace(learner=learner), metrics["value_loss"]
 
     _, losses = jax.jit(lambda: jax.lax.scan(body, state, jax.random.split(jax.random.key(0), 60)))()
     assert losses[-1] < 0.7 * losses[0]
 
 
 def test_a_recurrent_critic_sees_what_it_would_see_step_by_step_over_batches():
-    algorithm = built("bptt-3", critic="policy")
     state, one, two = batches("bptt-3", DISCRETE, "policy")
-    critic, lanes = state.critic, one.reward.shape[1]
+    critic, lanes = state.learner.critic, one.reward.shape[1]
     got, got_next = [], []
     for batch in (one, two):
-        values, ahead = jax.jit(algorithm._values)(state, normalised(state.normaliser, batch))
-        state = state._replace(critic_memory=jax.tree.map(lambda leaf: leaf[-1], values.next_h))
+        values, ahead = values_of(state, batch)
+        state = state._replace(learner=state.learner._replace(critic_memory=values.next_h[-1]))
         got.append(values.value)
         got_next.append(ahead)
     expected, expected_next, h = [], [], jnp.zeros((lanes, critic.initial().shape[0]))
-    call = jax.jit(jax.vmap(lambda obs, h: critic(obs, jnp.zeros(0), h)))
+    call = jax.jit(jax.vmap(lambda obs, h: state_value(critic, obs, jnp.zeros(0), h)))
     for batch, t in itertools.product((one, two), range(one.reward.shape[0])):
-        row = jax.tree.map(lambda leaf, t=t: leaf[t], normalised(state.normaliser, batch))
+        row = jax.tree.map(lambda leaf, t=t: leaf[t], normalised(state.policy.normaliser, batch))
         value, h = call(row.obs, jnp.where(row.first[:, None], 0.0, h))
         expected.append(value)
         expected_next.append(call(row.next_obs, h)[0])
@@ -294,33 +312,39 @@ def test_a_recurrent_critic_sees_what_it_would_see_step_by_step_over_batches():
 def test_an_update_hands_the_critics_memory_on_and_merges_statistics_after_learning():
     algorithm = built("bptt-3", critic="policy", **QUICK)
     state, _, batch = batches("bptt-3", DISCRETE, "policy")
-    values, _ = algorithm._values(state, normalised(state.normaliser, batch))
-    after, _ = jax.jit(algorithm.update)(state, batch, jax.random.key(1))
-    np.testing.assert_allclose(after.critic_memory, values.next_h[-1], atol=1e-5)
-    assert float(after.normaliser["policy"].number) == float(state.normaliser["policy"].number) + batch.reward.size
+    values, _ = values_of(state, batch)
+    after, _ = jax.jit(algorithm.update)(state, batch, (), jax.random.key(1))
+    np.testing.assert_allclose(after.learner.critic_memory, values.next_h[-1], atol=1e-5)
+    before, merged = (each.policy.normaliser["policy"].number for each in (state, after))
+    assert float(merged) == float(before) + batch.reward.size
 
 
-@pytest.mark.parametrize("env", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
-@pytest.mark.parametrize("label", LABELS)
+NAMED = lambda part: part if isinstance(part, str) else part.cue  # noqa: E731
+# A segment as long as the batch runs through the same lines as a shorter one.
+MOVED = [*((label, DISCRETE) for label in LABELS if label != "bptt-8"), ("s2pg", CONTINUOUS)]
+
+
+@pytest.mark.parametrize(("label", "env"), MOVED, ids=NAMED)
 def test_one_update_of_ppo_moves_both_networks(label, env):
     state, after, metrics = updated(label, env)
-    for part in ("kernel", "critic"):
-        assert largest(jax.tree.map(jnp.subtract, getattr(after, part), getattr(state, part))) > 0
+    for new, old in zip(networks_of(after), networks_of(state), strict=True):
+        assert largest(jax.tree.map(jnp.subtract, new, old)) > 0
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
 
 
-CASES = [(label, DISCRETE) for label in LABELS if label != "s2pg-pathwise"] + [
-    ("s2pg", CONTINUOUS),
-    ("bptt-3", CONTINUOUS),
+CASES = [
+    *(("reinforce", label, DISCRETE) for label in ("s2pg", "bptt-3-last", "window-3", "none", "oracle")),
+    *(("gpomdp", label, DISCRETE) for label in ("s2pg", "bptt-3")),
+    ("gpomdp", "s2pg", CONTINUOUS),
 ]
 
 
-@pytest.mark.parametrize(("label", "env"), CASES, ids=lambda part: part if isinstance(part, str) else part.cue)
-@pytest.mark.parametrize("name", ["reinforce", "gpomdp"])
+@pytest.mark.parametrize(("name", "label", "env"), CASES, ids=NAMED)
 def test_one_update_of_an_episodic_algorithm_moves_the_kernel(name, label, env):
     algorithm = built(label, env, algorithm=name)
     state, _, batch = batches(label, env)
-    state = state._replace(critic=(), critic_memory=(), optimiser=algorithm.optimiser.init(state.kernel))
-    after, metrics = jax.jit(algorithm.update)(state, batch, jax.random.key(1))
-    assert largest(jax.tree.map(jnp.subtract, after.kernel, state.kernel)) > 0
+    state = state._replace(learner=algorithm.optimiser.init(state.policy.kernel))
+    after, metrics = jax.jit(algorithm.update)(state, batch, (), jax.random.key(1))
+    assert largest(jax.tree.map(jnp.subtract, after.policy.kernel, state.policy.kernel)) > 0
+    assert int(after.updates) == int(state.updates) + 1
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))

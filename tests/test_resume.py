@@ -9,17 +9,20 @@ import sys
 import time
 
 import gymnasium
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import s2pg
+from s2pg.algorithms import ALGORITHMS, Algorithm
 from s2pg.errors import UserError
-from s2pg.io.checkpoint import Checkpoints, load_arrays
+from s2pg.io.checkpoint import Checkpoints, fingerprint, load_arrays
 from s2pg.loops import HostLoop
-from s2pg.runs import training
-from s2pg.runs.experiment import resolve
+from s2pg.runs import assess, training
 from s2pg.runs.training import Interruption
+from toys import resolve
 
 HYPER = {"size": 4, "width": 4, "epochs": 1, "minibatches": 2}
 RECALL = {
@@ -42,14 +45,10 @@ CHILD = """
 import json, sys
 import s2pg
 from s2pg.configure import compilation_cache
-from s2pg.runs.training import Interruption
 compilation_cache()
 given = json.loads(sys.argv[1])
 task, options = given.pop("env")
-try:
-    s2pg.train(given.pop("algorithm", "ppo"), s2pg.make(task, **options), **given)
-except Interruption:
-    sys.exit(7)
+s2pg.train(given.pop("algorithm", "ppo"), s2pg.make(task, **options), **given)
 """
 
 
@@ -68,13 +67,13 @@ def rows_of(out):
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-def stopped(out, setting, rows, delay, how=signal.SIGKILL):
+def stopped(out, setting, rows, delay):
     """Starts or resumes the run in a process of its own and ends it `delay` seconds after it has so many rows."""
     process = child(out, setting, resume=True)
     while rows_of(out) < rows and process.poll() is None:
         time.sleep(0.002)
     time.sleep(delay)
-    process.send_signal(how)
+    process.kill()
     return process.wait(timeout=60)
 
 
@@ -117,10 +116,8 @@ def copy(whole, tmp_path):
     return s2pg.Run(shutil.copytree(whole.path, tmp_path / "copy"))
 
 
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 7)], ids=["kill", "ctrl-c"])
-def test_a_stopped_run_resumes_bit_for_bit_on_the_device(whole, tmp_path, how, code):
-    delay = random.Random(1).uniform(0.0, 0.05)
-    assert stopped(tmp_path / "run", RECALL, rows=10, delay=delay, how=how) == code
+def test_a_killed_run_resumes_bit_for_bit_on_the_device(whole, tmp_path):
+    assert stopped(tmp_path / "run", RECALL, rows=10, delay=random.Random(1).uniform(0.0, 0.05)) == -9
     lines = []
     run = train(tmp_path / "run", RECALL, steps=None, resume=True, say=lines.append)  # None: the run's own
     assert_same(run, whole)
@@ -129,12 +126,11 @@ def test_a_stopped_run_resumes_bit_for_bit_on_the_device(whole, tmp_path, how, c
     assert walls == sorted(walls)  # time goes on too
 
 
-@pytest.mark.parametrize("setting", [PENDULUM, SAC, HOST_SAC], ids=["ppo-host", "sac-device", "sac-host"])
-def test_a_killed_run_resumes_bit_for_bit(tmp_path, setting):
+def test_so_does_one_with_a_replay_buffer_on_the_host(tmp_path):
     lines = []
-    run = train(tmp_path / "whole", setting)
-    assert stopped(tmp_path / "run", setting, rows=5, delay=random.Random(2).uniform(0.0, 0.2)) == -9
-    assert_same(train(tmp_path / "run", setting, resume=True, say=lines.append), run)
+    run = train(tmp_path / "whole", HOST_SAC)
+    assert stopped(tmp_path / "run", HOST_SAC, rows=5, delay=random.Random(2).uniform(0.0, 0.2)) == -9
+    assert_same(train(tmp_path / "run", HOST_SAC, resume=True, say=lines.append), run)
     assert not lines
 
 
@@ -218,10 +214,12 @@ def test_a_complete_run_is_left_alone_but_what_a_kill_spoilt_is_mended(whole, co
     training.policy_file(copy.path, 3).unlink()
     with (copy.path / training.METRICS).open("a") as file:
         file.write('{"step": 800')
+    before = (copy.path / training.CONFIG).read_bytes()
     for steps in (None, RECALL["steps"], 32):
         lines = []
         assert_same(train(copy.path, RECALL, steps=steps, resume=True, say=lines.append), whole)
         assert lines == [f"{copy.path} has 768 steps already: nothing to do"]
+        assert (copy.path / training.CONFIG).read_bytes() == before  # fewer steps change nothing
 
 
 def test_a_damaged_newest_checkpoint_is_named_with_the_way_out(whole, copy):
@@ -265,6 +263,118 @@ def test_nothing_is_overwritten_unasked(copy, tmp_path):
                 train(out, RECALL, resume=resume)
     with pytest.raises(UserError, match="cannot make the folder"):
         train(tmp_path / "file" / "run", RECALL)
+
+
+# Runs of earlier versions
+
+
+def made_earlier(run, schema):
+    """The run as a version with another schema would have left it."""
+    file = run.path / training.CONFIG
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps(config | {"schema": schema, "versions": config["versions"] | {"s2pg": "0.1.0"}}))
+
+
+def test_a_run_of_schema_1_can_be_evaluated(whole, copy):
+    made_earlier(copy, 1)
+    found, expected = (assess.returns(run.env(), s2pg.load(run.path, 3).actor, 4) for run in (copy, whole))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_but_not_resumed_which_one_line_says(copy):
+    made_earlier(copy, 1)
+    told = r"^\S+ was made by s2pg 0\.1\.0 and can be evaluated, not resumed: train it anew$"
+    with pytest.raises(UserError, match=told):
+        train(copy.path, RECALL, resume=True)
+
+
+def test_a_run_of_a_schema_to_come_is_neither(copy):
+    made_earlier(copy, 3)
+    for use in (lambda: s2pg.load(copy.path), lambda: train(copy.path, RECALL, resume=True)):
+        with pytest.raises(UserError, match="has schema 3; this version of s2pg reads 1 and 2"):
+            use()
+
+
+# Shared data
+
+
+class Taught(Algorithm):
+    """PPO beside which arrays lie that all seeds share; it only looks at them."""
+
+    inner: Algorithm
+
+    plan = property(lambda self: self.inner.plan)
+
+    def init_policy(self, spec, *, key):
+        return self.inner.init_policy(spec, key=key)
+
+    def init(self, spec, shared, *, key):
+        state = self.inner.init(spec, (), key=key)
+        return state._replace(learner=(state.learner, look(shared)))
+
+    def actor(self, policy, explore=True):
+        return self.inner.actor(policy, explore)
+
+    def store(self, state, batch):
+        return state
+
+    def update(self, state, batch, shared, key):
+        learner, seen = state.learner
+        state, metrics = self.inner.update(state._replace(learner=learner), batch, (), key)
+        return state._replace(learner=(state.learner, seen)), metrics | {"at_init": seen, "at_update": look(shared)}
+
+
+def look(shared):
+    """A number that depends on every entry and on their order."""
+    (table,) = jax.tree.leaves(shared)
+    assert table.shape == (1000, 50)  # one for all seeds
+    return jnp.sum(table * jnp.arange(table.size, dtype=jnp.float32).reshape(table.shape)) / table.size
+
+
+def demonstrations(seed=0):
+    return {"obs": np.random.default_rng(seed).normal(size=(1000, 50)).astype(np.float32)}
+
+
+TAUGHT = RECALL | {"algorithm": "taught", "steps": 32 * 2}
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    s2pg.register_algorithm("taught", Taught, wraps="ppo")
+    yield train(tmp_path_factory.mktemp("taught") / "run", TAUGHT, shared=demonstrations())
+    del ALGORITHMS["taught"]
+
+
+def test_shared_data_reach_every_seed_unchanged_at_the_start_and_in_every_update(taught):
+    expected = float(look(demonstrations()))
+    assert {row["seed"] for row in taught.metrics} == {0, 3}
+    for row in taught.metrics:
+        assert row["at_init"] == pytest.approx(expected, rel=1e-4) and row["at_update"] == row["at_init"]
+
+
+def test_shared_data_are_in_no_file_of_a_run_but_for_their_fingerprint(taught):
+    size = demonstrations()["obs"].nbytes
+    assert all(path.stat().st_size < size / 2 for path in taught.path.rglob("*") if path.is_file())
+    files = Checkpoints(taught.path / training.CHECKPOINTS)
+    arrays, meta = load_arrays(files.path(files.steps()[-1]))
+    assert max(array.size for array in arrays.values()) < 1000
+    assert meta["shared"] == fingerprint(demonstrations()) != fingerprint(demonstrations(1))
+    assert s2pg.load(taught.path).session()([0.0, 1.0]) in (0, 1)  # and none are needed to act
+
+
+def test_a_run_is_resumed_with_the_same_shared_data_alone(taught, tmp_path):
+    copy = s2pg.Run(shutil.copytree(taught.path, tmp_path / "copy"))
+    other = demonstrations()
+    other["obs"][999, 49] += 1.0
+    for wrong in (other, {"act": demonstrations()["obs"]}):
+        with pytest.raises(UserError, match=r"^cannot resume \S+: it was trained with other shared data$"):
+            train(copy.path, TAUGHT, steps=32 * 3, resume=True, shared=wrong)
+    longer = train(copy.path, TAUGHT, steps=32 * 3, resume=True, shared=demonstrations())
+    assert [row["step"] for row in longer.metrics if row["seed"] == 0] == [32, 64, 96]
+    assert len({row["at_update"] for row in longer.metrics}) == 1
+
+
+# Environments that no seed decides
 
 
 class Moody(gymnasium.Env):

@@ -26,8 +26,9 @@ from s2pg.envs.mujoco.robots import ROBOTS, Physics
 from s2pg.envs.mujoco.task import NAMES
 from s2pg.envs.tasks import describe
 from s2pg.errors import UserError
-from s2pg.io.sinks import write_json
-from s2pg.runs.experiment import Run, _config, resolve
+from s2pg.runs.experiment import resolve, write_config
+from s2pg.runs.request import Request
+from s2pg.runs.run import Run
 
 MUJOCO = models.mujoco()
 
@@ -255,8 +256,8 @@ def test_where_nothing_can_be_drawn_one_line_says_so(monkeypatch):
 
 def test_a_run_can_be_played_on_the_other_backend_whatever_the_first_was_told(tmp_path):
     made = s2pg.make("hopper", backend="mjx", iterations=8, variants=4, noise=0.1)
-    found, _ = resolve("ppo", made, hyper={"lanes": 2, "steps": 4})
-    write_json(tmp_path / "config.json", _config(found, made.spec))
+    found, _ = resolve(Request("ppo", "hopper", hyper={"lanes": 2, "steps": 4}), made)
+    write_config(tmp_path, found, made.spec)
     run = Run(tmp_path)
     assert describe(run.env())[1] == {"backend": "mjx", "iterations": 8, "variants": 4, "noise": 0.1}
     assert describe(run.env(backend="gymnasium"))[1] == {"backend": "gymnasium", "noise": 0.1}

@@ -1,5 +1,7 @@
 """SAC: targets, losses and gradients on numbers worked out by hand, for a drawn, a missing and an unrolled state."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from s2pg.action_values import ActionValue
-from s2pg.algorithms.base import TrainState
-from s2pg.algorithms.offpolicy import Batch
-from s2pg.algorithms.sac import SAC
+from s2pg.algorithms.base import Policy, TrainState
+from s2pg.algorithms.offpolicy import Batch, draw, regression, unfold
+from s2pg.algorithms.sac import SAC, Learner
+from s2pg.critics import Critic, Recipe
 from s2pg.distributions import Distribution, Normal, PointMass, TanhNormal
 from s2pg.kernel import Kernel, Step
 from s2pg.memory import CarryRule, DrawRule, ReplaySample, UnrollRule
@@ -88,7 +90,7 @@ class Memoryless(Linear):
         return Step(Known(self.gain * x, 0.1, -1.0), ())
 
 
-class LinearQ(ActionValue):
+class LinearQ(Critic):
     """level + of_s s + of_z . z + of_a a + of_next . z', s being the view `critic`."""
 
     level: jax.Array
@@ -96,11 +98,12 @@ class LinearQ(ActionValue):
     of_z: jax.Array
     of_a: jax.Array
     of_next: jax.Array
+    reads: tuple[str, ...] = eqx.field(static=True, default=("critic",))
 
     def initial(self):
         return ()
 
-    def remember(self, obs, h):
+    def advance(self, obs, h):
         return ()
 
     def __call__(self, obs, h, features, decision):
@@ -186,35 +189,45 @@ ALPHA = Decision(0.5, 0.25)
 
 
 def sac(memory, **hyper):
-    return SAC(memory, nothing, nothing, ("policy",), lanes=3, steps=1, discount=0.9, **hyper)
+    return SAC(memory, nothing, Recipe(nothing, ("critic",)), ("policy",), lanes=3, steps=1, discount=0.9, **hyper)
 
 
 def training_state(kind=Linear, alpha=ALPHA):
     temperature = jax.tree.map(lambda a: jnp.log(jnp.asarray(a, float)), alpha)
-    critic, slow = pair(*CRITICS), pair(*SLOW)
-    return TrainState(kernel(kind), critic, (), {}, (), jnp.zeros((), jnp.int32), target=slow, temperature=temperature)
+    learner = Learner(pair(*CRITICS), pair(*SLOW), temperature, optimiser=())
+    return TrainState(Policy(kernel(kind), {}), learner, (), jnp.zeros((), jnp.int32))
 
 
+# An algorithm is an argument without leaves: what two tests ask of the same one is compiled once.
+
+
+@quick
 def target(algorithm, batch, state):
-    def run(state, batch):
-        unfolded = algorithm.unfold(state.kernel, batch, KEYS[0])
-        return algorithm.target(state, batch, unfolded, KEYS[1])
+    unfolded = unfold(algorithm.memory, state.policy.kernel, batch, KEYS[0])
+    return algorithm.target(state, batch, unfolded, KEYS[1])
 
-    return quick(run)(state, batch)
+
+@quick
+def _critic_loss(algorithm, batch, state, y):
+    def loss(critic):
+        kernel = state.policy.kernel
+        unfolded = unfold(algorithm.memory, kernel, batch, KEYS[0])
+        decision = algorithm.memory.halves(batch.action, unfolded.next_z)
+        return regression(critic, kernel, batch, unfolded.z, decision, y)
+
+    return jax.value_and_grad(loss)(state.learner.critic)
 
 
 def critic_loss(algorithm, batch, state, y):
-    def run(critic, state, batch):
-        unfolded = algorithm.unfold(state.kernel, batch, KEYS[0])
-        decision = algorithm.memory.halves(batch.action, unfolded.next_z)
-        return algorithm.critic_loss(critic, state.kernel, batch, unfolded.z, decision, jnp.asarray(y, float))
-
-    return quick(jax.value_and_grad(run))(state.critic, state, batch)
+    """(loss, gradient of the critics)."""
+    return _critic_loss(algorithm, batch, state, jnp.asarray(y, float))
 
 
+@quick
 def actor_loss(algorithm, batch, state):
-    """((loss, what was seen on the way), gradient of the kernel)."""
-    return quick(jax.value_and_grad(algorithm.actor_loss, has_aux=True))(state.kernel, state, batch, *KEYS[:2])
+    """((loss, (samples under the policy, mean of log pi)), gradient of the kernel)."""
+    slope = jax.value_and_grad(algorithm.actor_loss, has_aux=True)
+    return slope(state.policy.kernel, state, batch, *KEYS[:2])
 
 
 @pytest.mark.parametrize("state_entropy", [False, True])
@@ -271,15 +284,15 @@ def test_the_critic_loss_is_half_the_squared_errors_of_both_critics():
 
 @pytest.mark.parametrize("value", ["min", "mean", "first"])
 def test_the_actor_weighs_entropies_of_both_halves_against_what_the_critics_say(value):
-    (loss, seen), _ = actor_loss(sac(DrawRule(), actor_value=value), two_transitions(), training_state())
+    (loss, (_, log_prob)), _ = actor_loss(sac(DrawRule(), actor_value=value), two_transitions(), training_state())
     q_1 = np.array([0.5 + 1.5 + 0.4 + 0.8 + 0.5, 0.5 - 0.5 + 0.4 + 1.0 + 0.2])  # 3.7, 1.6
     q_2 = np.array([2 + 3 + 0.8 - 0.8 + 0.1, 2 - 1 - 0.4 - 1.0 + 0.3])  # 5.1, -0.1
     judged = {"min": np.array([3.7, -0.1]), "mean": (q_1 + q_2) / 2, "first": q_1}[value]
     cost = np.array([0.5 * -0.2 + 0.25 * -1.3, 0.5 * 0 + 0.25 * -1.2])
     np.testing.assert_allclose(loss, (cost - judged).mean(), rtol=1e-5)
     np.testing.assert_allclose(loss, {"min": -2.1625, "mean": -2.9375, "first": -3.0125}[value], rtol=1e-5)
-    np.testing.assert_allclose(seen.log_prob.action, -0.1, rtol=1e-5)
-    np.testing.assert_allclose(seen.log_prob.state, -1.25, rtol=1e-5)
+    np.testing.assert_allclose(log_prob.action, -0.1, rtol=1e-5)
+    np.testing.assert_allclose(log_prob.state, -1.25, rtol=1e-5)
 
 
 def test_the_actors_gradient_runs_through_both_halves_of_what_was_drawn():
@@ -301,10 +314,10 @@ def test_the_actors_gradient_runs_through_both_halves_of_what_was_drawn():
 def test_the_temperature_loss_pulls_entropies_to_what_is_wanted(of_logarithm):
     algorithm = sac(DrawRule(), log_alpha_loss=of_logarithm, entropy_per_action=-0.5, entropy_per_state=-1.5)
     state, batch = training_state(), two_transitions()
-    wanted = algorithm.wanted(batch, quick(algorithm.unfold)(state.kernel, batch, KEYS[0]))
+    wanted = algorithm.wanted(batch, unfold(algorithm.memory, state.policy.kernel, batch, KEYS[0]))
     assert_close(wanted, Decision(-0.5, -3.0), rtol=1e-6)  # of one action and two numbers of z'
     log_prob = Decision(jnp.asarray(-0.1), jnp.asarray(-1.25))
-    loss, gradient = jax.value_and_grad(algorithm.temperature_loss)(state.temperature, log_prob, wanted)
+    loss, gradient = jax.value_and_grad(algorithm.temperature_loss)(state.learner.temperature, log_prob, wanted)
     # Entropies 0.1 and 1.25 are above what is wanted, so that both temperatures are to fall.
     excess = np.array([0.1 + 0.5, 1.25 + 3.0])
     alpha = np.array([0.5, 0.25])
@@ -324,9 +337,9 @@ def test_too_little_entropy_raises_a_temperature(of_logarithm):
 def test_without_a_drawn_state_there_is_one_temperature():
     algorithm = sac(CarryRule(), entropy_per_action=-0.5, log_alpha_loss=False)
     state, batch = training_state(Memoryless, Decision(0.5)), two_transitions(stateful=False)
-    wanted = algorithm.wanted(batch, quick(algorithm.unfold)(state.kernel, batch, KEYS[0]))
+    wanted = algorithm.wanted(batch, unfold(algorithm.memory, state.policy.kernel, batch, KEYS[0]))
     assert wanted.state == ()
-    loss = algorithm.temperature_loss(state.temperature, Decision(jnp.asarray(-0.45)), wanted)
+    loss = algorithm.temperature_loss(state.learner.temperature, Decision(jnp.asarray(-0.45)), wanted)
     np.testing.assert_allclose(loss, 0.5 * (0.45 + 0.5), rtol=1e-5)
 
 
@@ -357,11 +370,11 @@ def test_without_memory_the_losses_are_those_of_plain_sac():
     q_2 = np.array([2 + 3 - 0.3, 2 - 1 + 0.6])
     np.testing.assert_allclose(loss, ((np.stack([q_1, q_2]) - [1.0, 5.4875]) ** 2).sum() / 4, rtol=1e-5)
     np.testing.assert_allclose(loss, 16.887578125, rtol=1e-5)
-    (loss, seen), gradient = actor_loss(algorithm, batch, state)
+    (loss, (_, log_prob)), gradient = actor_loss(algorithm, batch, state)
     # Drawn 0.4 and 0.7: Q_1 = 2.4 and 0.7, Q_2 = 4.6 and 0.3.
     np.testing.assert_allclose(loss, ((0.5 * -0.6 - 2.4) + (0.5 * -0.3 - 0.3)) / 2, rtol=1e-5)
-    np.testing.assert_allclose(seen.log_prob.action, -0.45, rtol=1e-5)
-    assert seen.log_prob.state == ()
+    np.testing.assert_allclose(log_prob.action, -0.45, rtol=1e-5)
+    assert log_prob.state == ()
     np.testing.assert_allclose(gradient.gain, (1 * (0.5 - 1) + 2 * (0.5 + 1)) / 2, rtol=1e-5)
 
 
@@ -394,10 +407,10 @@ def test_an_unrolled_sample_bootstraps_from_its_own_states():
 
 def test_padding_of_unrolled_samples_counts_in_no_loss():
     algorithm, state = unrolled()
-    (loss, seen), gradient = actor_loss(algorithm, two_segments(), state)
+    (loss, (_, log_prob)), gradient = actor_loss(algorithm, two_segments(), state)
     # Q_1 = 3.2, 1.4, 2.4 and Q_2 = 5.0, -0.4, 4.1.
     np.testing.assert_allclose(loss, (-0.1 - 3.2 + 0.4 - 0.25 - 2.4) / 3, rtol=1e-5)
-    np.testing.assert_allclose(seen.log_prob.action, -0.7 / 3, rtol=1e-5)
+    np.testing.assert_allclose(log_prob.action, -0.7 / 3, rtol=1e-5)
     y = [[55.0, 1.0], [FIRST_TARGET, SECOND_TARGET]]
     loss_of_critics, gradient_of_critics = critic_loss(algorithm, two_segments(), state, y)
     # Q_1 = 2.7, -0.2, 2.0 and Q_2 = 5.5, 1.2, 4.5 of the stored actions.
@@ -406,10 +419,10 @@ def test_padding_of_unrolled_samples_counts_in_no_loss():
     np.testing.assert_allclose(gradient_of_critics.level, errors.sum(axis=1) / 3, rtol=1e-5)
     # Whatever stands in the padding.
     other = two_segments(padding=(-5.0, 1e3, 0.5, -1e4))
-    (other_loss, other_seen), other_gradient = actor_loss(algorithm, other, state)
+    (other_loss, (_, other_log_prob)), other_gradient = actor_loss(algorithm, other, state)
     y[0][0] = -7e3
-    found = other_loss, other_seen.log_prob, other_gradient, critic_loss(algorithm, other, state, y)
-    assert_close(found, (loss, seen.log_prob, gradient, (loss_of_critics, gradient_of_critics)), rtol=1e-6)
+    found = other_loss, other_log_prob, other_gradient, critic_loss(algorithm, other, state, y)
+    assert_close(found, (loss, log_prob, gradient, (loss_of_critics, gradient_of_critics)), rtol=1e-6)
     np.testing.assert_array_equal(target(algorithm, other, state)[1], target(algorithm, two_segments(), state)[1])
 
 
@@ -443,12 +456,22 @@ class Squashed(Linear):
         return Step(TanhNormal(Normal(mean, jnp.full(1, -0.5))), TanhNormal(Normal(eta, jnp.full(2, -1.0))))
 
 
+@functools.cache
+def squashed():
+    """(what temperatures see, samples under the policy, draws from it) of each transition 4000 times over."""
+    algorithm = sac(DrawRule())
+    batch = jax.tree.map(lambda leaf: jnp.repeat(leaf, 4000, axis=0), two_transitions())
+
+    def run(state, batch):
+        _, (unfolded, log_prob) = algorithm.actor_loss(state.policy.kernel, state, batch, *KEYS[:2])
+        return log_prob, unfolded, draw(algorithm.memory, unfolded.now, KEYS[1])
+
+    return quick(run)(training_state(Squashed), batch._replace(row=jnp.arange(8000)))
+
+
 def test_the_entropies_that_temperatures_see_are_those_of_squashed_normals():
     """Against the entropies in closed form: differential entropy of the normal plus E log(1 - tanh^2)."""
-    algorithm, number = sac(DrawRule()), 4000
-    batch = jax.tree.map(lambda leaf: jnp.repeat(leaf, number, axis=0), two_transitions())
-    batch = batch._replace(row=jnp.arange(2 * number))
-    (_, seen), _ = actor_loss(algorithm, batch, training_state(Squashed))
+    log_prob = squashed()[0]
 
     def entropy(mean, std):
         x = mean + std * np.linspace(-8, 8, 20_001)
@@ -457,33 +480,31 @@ def test_the_entropies_that_temperatures_see_are_those_of_squashed_normals():
 
     of_action = [entropy(mean, np.exp(-0.5)) for mean in (0.7, 0.9)]
     of_state = [entropy(mean, np.exp(-1.0)) for mean in (0.4, -0.1, 0.3, 0.1)]
-    np.testing.assert_allclose(-seen.log_prob.action, np.mean(of_action), atol=0.05)
-    np.testing.assert_allclose(-seen.log_prob.state, np.sum(of_state) / 2, atol=0.05)
+    np.testing.assert_allclose(-log_prob.action, np.mean(of_action), atol=0.05)
+    np.testing.assert_allclose(-log_prob.state, np.sum(of_state) / 2, atol=0.05)
 
 
 def test_every_row_of_a_batch_gets_noise_of_its_own_and_its_halves_too():
-    algorithm = sac(DrawRule())
-    same = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], 500, axis=0), two_transitions())
-    same = same._replace(row=jnp.arange(500))
-    (_, seen), _ = actor_loss(algorithm, same, training_state(Squashed))
-    decision, log_prob = quick(lambda now: algorithm.draw(now, KEYS[1]))(seen.unfolded.now)
-    fresh = seen.unfolded.fresh
-    drawn = np.arctanh(np.concatenate([decision.action[:, 0], decision.state[:, 0], fresh], axis=1).astype(np.float64))
-    assert len(np.unique(drawn)) > 2490  # of 2500
-    assert np.abs(np.corrcoef(drawn.T) - np.eye(5)).max() < 4 / np.sqrt(500)
+    number = 4000  # rows that are alike
+    _, unfolded, drawn = squashed()
+    decision, log_prob = jax.tree.map(lambda leaf: leaf[:number], drawn)
+    parts = [decision.action[:, 0], decision.state[:, 0], unfolded.fresh[:number]]
+    drawn = np.arctanh(np.concatenate(parts, axis=1).astype(np.float64))
+    assert len(np.unique(drawn)) > 0.996 * drawn.size
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(5)).max() < 4 / np.sqrt(number)
     # ... and with the densities of what was drawn, by the change of variables in SciPy.
     means, stds = np.array([0.7, 0.4, -0.1, 0.4, -0.1]), np.exp([-0.5, -1.0, -1.0, -1.0, -1.0])
     density = scipy.stats.norm(means, stds).logpdf(drawn) - np.log(1 / np.cosh(drawn) ** 2)
     np.testing.assert_allclose(log_prob.action[:, 0], density[:, 0], atol=2e-3)
     np.testing.assert_allclose(log_prob.state[:, 0], density[:, 1:3].sum(axis=1), atol=2e-3)
-    np.testing.assert_allclose(drawn.mean(axis=0), means, atol=4 * stds.max() / np.sqrt(500))
+    np.testing.assert_allclose(drawn.mean(axis=0), means, atol=4 * stds.max() / np.sqrt(number))
 
 
 def test_a_row_drawn_twice_in_one_batch_is_refreshed_to_the_same_state():
-    algorithm = sac(DrawRule())
+    refreshed = quick(functools.partial(unfold, DrawRule()))
     twice = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], 2, axis=0), two_transitions())
     fresh = [
-        quick(algorithm.unfold)(kernel(Squashed), twice._replace(row=jnp.array(rows)), KEYS[0]).fresh
+        refreshed(kernel(Squashed), twice._replace(row=jnp.array(rows)), KEYS[0]).fresh
         for rows in ((7, 7), (7, 6))
     ]
     np.testing.assert_array_equal(fresh[0][0], fresh[0][1])

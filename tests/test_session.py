@@ -11,8 +11,9 @@ import s2pg
 from s2pg.errors import UserError
 from s2pg.evaluate import compare, evaluate, film
 from s2pg.normalise import merge
-from s2pg.runs.experiment import Policy, resolve
+from s2pg.runs.run import LoadedPolicy
 from s2pg.types import CRITIC, POLICY
+from toys import resolve
 
 HYPER = {"lanes": 2, "steps": 8, "size": 4, "width": 4}
 
@@ -29,9 +30,10 @@ def untrained(env, memory):
     """A policy with drawn parameters and statistics of drawn observations."""
     _, algorithm = resolve("ppo", env, memory=memory, hyper=HYPER)
     key = jax.random.key(3)
-    state = algorithm.init(env.spec, key=key)
+    policy = algorithm.init_policy(env.spec, key=key)
     views = {name: 2.0 * jax.random.normal(key, (50, size)) + 0.5 for name, size in env.spec.views.items()}
-    return Policy(algorithm.actor(state._replace(normaliser=merge(state.normaliser, views)), False), env.spec)
+    seen = policy._replace(normaliser=merge(policy.normaliser, views))
+    return LoadedPolicy(algorithm.actor(seen, explore=False), env.spec)
 
 
 def by_hand(env, session, key, dicts=False):
@@ -68,8 +70,11 @@ def test_a_trained_policy_acts_as_in_evaluation(trained):
     assert np.abs(actions - other).max() > 1e-3  # the first seed's is another policy
 
 
-@pytest.mark.parametrize("memory", ["window-3", "none", "oracle", "bptt-4", "s2pg-pathwise"])
-@pytest.mark.parametrize("task", ["masked-pendulum", "recall"])
+@pytest.mark.parametrize(
+    ("memory", "task"),
+    [("window-3", "masked-pendulum"), ("none", "recall"), ("oracle", "masked-pendulum"), ("bptt-4", "recall"),
+     ("s2pg-pathwise", "masked-pendulum")],
+)  # fmt: skip
 def test_so_does_every_kind_of_memory(task, memory):
     env = s2pg.make("recall", k=4) if task == "recall" else s2pg.make(task, horizon=6)
     policy = untrained(env, memory)
@@ -200,8 +205,8 @@ def test_actions_are_of_the_environments_own_space(space):
 def test_actors_compared_side_by_side_play_as_each_does_alone():
     env = s2pg.make("masked-pendulum", horizon=6)
     _, built = resolve("ppo", env, hyper={"size": 4, "width": 4})
-    state = built.init(env.spec, key=jax.random.key(0))
-    actors, key = [built.actor(state, explore) for explore in (False, True)], jax.random.key(5)
+    policy = built.init_policy(env.spec, key=jax.random.key(0))
+    actors, key = [built.actor(policy, explore) for explore in (False, True)], jax.random.key(5)
     both = jax.jit(lambda: compare(env, actors, 3, key))()
     alone = jax.jit(lambda: jnp.stack([evaluate(env, actor, 3, key) for actor in actors]))()
     np.testing.assert_allclose(both, alone, rtol=1e-5)

@@ -3,23 +3,22 @@
 import functools
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from s2pg.action_values import ActionValue
-from s2pg.algorithms.base import TrainState
-from s2pg.algorithms.offpolicy import Batch
-from s2pg.algorithms.td3 import TD3, Networks, saturation
+from s2pg.algorithms.base import Policy, TrainState
+from s2pg.algorithms.offpolicy import Batch, regression, unfold
+from s2pg.algorithms.td3 import TD3, Learner, Networks, saturation
+from s2pg.critics import Critic, Recipe
 from s2pg.distributions import ClippedNormal
 from s2pg.envs.recall import Recall
 from s2pg.kernel import Kernel, Step
 from s2pg.memory import CarryRule, DrawRule, ReplaySample, UnrollRule
 from s2pg.optimise import follow
-from s2pg.rollout import collect, start
-from s2pg.runs.experiment import resolve
-from s2pg.types import Decision
+from s2pg.types import Decision, Transition
 from test_sac import (
     CRITICS,
     KEYS,
@@ -35,7 +34,7 @@ from test_sac import (
     two_transitions,
 )  # fmt: skip
 from test_sac import Linear as Drawn
-from toys import assert_close, largest
+from toys import assert_close, largest, resolve
 
 NO_SMOOTHING = {"smoothing_action": 0.0, "smoothing_state": 0.0}
 
@@ -43,34 +42,46 @@ NO_SMOOTHING = {"smoothing_action": 0.0, "smoothing_state": 0.0}
 def td3(memory, **hyper):
     """The actor maximises the lower value, so that both critics have a say in its loss."""
     hyper = {"actor_value": "min"} | NO_SMOOTHING | hyper
-    return TD3(memory, nothing, nothing, ("policy",), lanes=3, steps=1, discount=0.9, **hyper)
+    return TD3(memory, nothing, Recipe(nothing, ("critic",)), ("policy",), lanes=3, steps=1, discount=0.9, **hyper)
 
 
 def training_state(kind=Drawn):
     """The slow kernel is another: eta = z + (0, 0.2) o, a = 0.5 o + eta_1."""
     slow = Networks(kernel(kind, 1.0, (0.0, 0.2), 0.5), pair(*SLOW))
-    return TrainState(kernel(kind), pair(*CRITICS), (), {}, (), jnp.zeros((), jnp.int32), target=slow)
+    learner = Learner(pair(*CRITICS), slow, Networks((), ()))
+    return TrainState(Policy(kernel(kind), {}), learner, (), jnp.zeros((), jnp.int32))
 
 
-def target(algorithm, batch, state, key=KEYS[1]):
-    def run(state, batch, key):
-        unfolded = algorithm.unfold(state.kernel, batch, KEYS[0])
-        return algorithm.target(state, batch, jax.tree.map(lambda leaf: leaf[:, -1], unfolded.next_z), key)
+# An algorithm is an argument without leaves: what two tests ask of the same one is compiled once.
 
-    return quick(jax.vmap(run, (None, None, 0)) if key.ndim else run)(state, batch, key)
+
+@quick
+def _targets(algorithm, batch, state, keys):
+    unfolded = unfold(algorithm.memory, state.policy.kernel, batch, KEYS[0])
+    latest = jax.tree.map(lambda leaf: leaf[:, -1], unfolded.next_z)
+    return jax.vmap(lambda key: algorithm.target(state.learner.target, batch, latest, key))(keys)
+
+
+def target(algorithm, batch, state):
+    return _targets(algorithm, batch, state, KEYS[1:2])[0]
+
+
+@quick
+def _critic_loss(algorithm, batch, state, y):
+    kernel = state.policy.kernel
+    unfolded = unfold(algorithm.memory, kernel, batch, KEYS[0])
+    decision = algorithm.memory.halves(batch.action, unfolded.next_z)
+    return regression(state.learner.critic, kernel, batch, unfolded.z, decision, y)
 
 
 def critic_loss(algorithm, batch, state, y):
-    def run(state, batch):
-        unfolded = algorithm.unfold(state.kernel, batch, KEYS[0])
-        decision = algorithm.memory.halves(batch.action, unfolded.next_z)
-        return algorithm.critic_loss(state.critic, state.kernel, batch, unfolded.z, decision, jnp.asarray(y, float))
-
-    return quick(run)(state, batch)
+    return _critic_loss(algorithm, batch, state, jnp.asarray(y, float))
 
 
+@quick
 def actor_loss(algorithm, batch, state):
-    return quick(jax.value_and_grad(algorithm.actor_loss))(state.kernel, state, batch)
+    """(loss, gradient of the kernel)."""
+    return jax.value_and_grad(algorithm.actor_loss)(state.policy.kernel, state, batch)
 
 
 # The drawn state: z' is drawn anew by the kernel, (0.6, 0.1) and (0.5, 0.3), and u' is the slow kernel's mode ---------
@@ -212,6 +223,11 @@ def test_the_loss_on_the_last_row_alone_still_unrolls_those_before():
 
 # Smoothing -----------------------------------------------------------------------------------------------------------
 
+@quick
+def smoothed(algorithm, decision, key):
+    return algorithm.smooth(decision, key)
+
+
 MODES = Decision(jnp.array([[[0.9]], [[-0.2]]]), jnp.array([[[0.95, 0.0]], [[-0.99, 0.5]]]))
 
 
@@ -229,10 +245,10 @@ def test_noise_is_clipped_and_then_the_decision_each_half_by_its_own_limits():
 
 
 def test_without_noise_the_decision_is_exactly_the_mode():
-    assert_close(td3(DrawRule()).smooth(MODES, KEYS[0]), MODES, rtol=0)
+    assert_close(smoothed(td3(DrawRule()), MODES, KEYS[0]), MODES, rtol=0)
     # One half may be smoothed alone.
     for name, kept, moved in (("smoothing_action", "state", "action"), ("smoothing_state", "action", "state")):
-        found = td3(DrawRule(), **{name: 0.1}).smooth(MODES, KEYS[0])
+        found = smoothed(td3(DrawRule(), **{name: 0.1}), MODES, KEYS[0])
         np.testing.assert_array_equal(getattr(found, kept), getattr(MODES, kept))
         assert np.abs(getattr(found, moved) - getattr(MODES, moved)).min() > 0
 
@@ -241,7 +257,7 @@ def test_noise_has_its_size_and_is_drawn_for_every_number_alone():
     algorithm = td3(DrawRule(), smoothing_action=0.2, smoothing_state=0.05)
     number = 20_000
     zeros = Decision(jnp.zeros((number // 2, 2, 1)), jnp.zeros((number // 2, 2, 2)))
-    found = quick(algorithm.smooth)(zeros, KEYS[0])
+    found = smoothed(algorithm, zeros, KEYS[0])
     noise = np.concatenate([np.reshape(found.action, (number, 1)), np.reshape(found.state, (number, 2))], axis=1)
     # Both are cut at 2.5 standard deviations, which happens to 1.24% of all.
     for values, std, limit in ((noise[:, 0], 0.2, 0.5), (noise[:, 1], 0.05, 0.125), (noise[:, 2], 0.05, 0.125)):
@@ -254,12 +270,13 @@ def test_noise_has_its_size_and_is_drawn_for_every_number_alone():
     by_row = np.reshape(found.action, (number // 2, 2))
     assert abs(np.corrcoef(by_row.T)[0, 1]) < 4 / np.sqrt(number / 2)
     # Of halves that are alike in shape too.
-    alike = quick(algorithm.smooth)(Decision(zeros.action, zeros.action), KEYS[0])
+    alike = smoothed(algorithm, Decision(zeros.action, zeros.action), KEYS[0])
     assert abs(np.corrcoef(np.ravel(alike.action), np.ravel(alike.state))[0, 1]) < 4 / np.sqrt(number)
 
 
 def test_without_a_drawn_state_the_action_alone_is_smoothed():
-    found = td3(CarryRule(), smoothing_action=1e9, smoothing_action_clip=0.3).smooth(Decision(MODES.action), KEYS[0])
+    algorithm = td3(CarryRule(), smoothing_action=1e9, smoothing_action_clip=0.3)
+    found = smoothed(algorithm, Decision(MODES.action), KEYS[0])
     np.testing.assert_allclose(np.abs(found.action - MODES.action)[1], 0.3, rtol=1e-5)
     assert found.state == ()
 
@@ -267,7 +284,7 @@ def test_without_a_drawn_state_the_action_alone_is_smoothed():
 def test_the_target_takes_the_smoothed_decision_in_its_bounds():
     hyper = {"smoothing_action": 1e9, "smoothing_action_clip": 0.1, "smoothing_state": 1e9, "smoothing_state_clip": 0.7}
     algorithm, state = td3(DrawRule(), **hyper), training_state()
-    got = target(algorithm, two_transitions(), state, jax.random.split(jax.random.key(3), 60))
+    got = _targets(algorithm, two_transitions(), state, jax.random.split(jax.random.key(3), 60))
     # The mode is a' = 0.75, z'' = (0.5, 0.4); +-0.1 and +-0.7 of each, kept within 1.
     ways = itertools.product((0.65, 0.85), (-0.2, 1.0), (-0.3, 1.0))
     possible = {2 + 0.9 * min(1 + 2 + 0.5 + 2 * a + y, 2 * 2 + 0.3 + a + x) for a, x, y in ways}
@@ -303,7 +320,7 @@ class Curved(Kernel):
         return Step(ClippedNormal(action, 0.1), ClippedNormal(eta, 0.1))
 
 
-class Quadratic(ActionValue):
+class Quadratic(Critic):
     """Q = level - |a - F s|^2 - |z' - G z|^2 + a . H z' + s . K z'."""
 
     level: jax.Array
@@ -311,11 +328,12 @@ class Quadratic(ActionValue):
     G: jax.Array
     H: jax.Array
     K: jax.Array
+    reads: tuple[str, ...] = eqx.field(static=True, default=("critic",))
 
     def initial(self):
         return ()
 
-    def remember(self, obs, h):
+    def advance(self, obs, h):
         return ()
 
     def __call__(self, obs, h, features, decision):
@@ -330,8 +348,7 @@ def by_hand(q, s, z, a, new):
     return value, -2 * (a - q.F @ s) + q.H @ new, -2 * (new - q.G @ z) + a @ q.H + s @ q.K
 
 
-@pytest.mark.parametrize("value", ["first", "mean", "min"])
-def test_the_actors_gradient_is_the_stateful_deterministic_policy_gradient(value):
+def test_the_actors_gradient_is_the_stateful_deterministic_policy_gradient():
     number, rng = 5, np.random.default_rng(0)
     with jax.enable_x64():
         shapes = {"A": (3, 3), "B": (2, 3), "C": (3, 2), "D": (2, 2), "e": (2,)}
@@ -346,8 +363,9 @@ def test_the_actors_gradient_is_the_stateful_deterministic_policy_gradient(value
             {}, seen, seen, jnp.zeros((number, 1, 2)), jnp.zeros((number, 1)), jnp.ones((number, 1)), valid,
             jnp.arange(number),
         )  # fmt: skip
-        algorithm = td3(DrawRule(), actor_value=value)
-        state = TrainState(Curved(theta), critics, (), {}, (), jnp.zeros((), jnp.int32))
+        algorithm = td3(DrawRule(), actor_value="min")
+        learner = Learner(critics, Networks((), ()), Networks((), ()))
+        state = TrainState(Policy(Curved(theta), {}), learner, (), jnp.zeros((), jnp.int32))
         loss, gradient = actor_loss(algorithm, batch, state)
 
         jacobian = quick(jax.vmap(jax.jacrev(mu), (None, 0, 0)))(theta, o, z)
@@ -357,10 +375,8 @@ def test_the_actors_gradient_is_the_stateful_deterministic_policy_gradient(value
                 for i in range(number)]  # fmt: skip
         lower = [int(row[1][0] < row[0][0]) for row in rows]
         assert {*lower} == {0, 1}, "both critics should be the lower one somewhere"
-        weights = {"first": [[1, 0]] * number, "mean": [[0.5, 0.5]] * number, "min": np.eye(2)[lower]}[value]
         judged, by_a, by_new = (
-            np.array([w[0] * row[0][k] + w[1] * row[1][k] for w, row in zip(weights, rows, strict=True)])
-            for k in range(3)
+            np.array([row[which][k] for which, row in zip(lower, rows, strict=True)]) for k in range(3)
         )
         np.testing.assert_allclose(loss, -judged.mean(), rtol=1e-12)
         for name in theta:
@@ -397,17 +413,18 @@ def built(**hyper):
 
 @functools.cache
 def filled():
-    """A training state with experience, for every algorithm here, and a batch."""
-    algorithm = built()
+    """(training state with ten rows of random experience in each lane, a batch of it), for every algorithm here."""
+    algorithm, rng = built(), np.random.default_rng(0)
 
-    def run(key):
-        keys = jax.random.split(key, 3)
-        state = algorithm.init(ENV.spec, key=keys[0])
-        carry = start(ENV, algorithm.actor(state), algorithm.lanes, keys[1])
-        _, batch, _ = collect(ENV, algorithm.actor(state), carry, algorithm.warmup, keys[2])
-        return algorithm.remember(state, batch), jax.tree.map(lambda leaf: leaf[: algorithm.steps], batch)
+    def numbers(*shape):
+        return rng.uniform(-0.9, 0.9, (10, algorithm.lanes, *shape)).astype(np.float32)
 
-    return quick(run)(jax.random.key(0))
+    seen, after = ({name: numbers(size) for name, size in ENV.spec.views.items()} for _ in range(2))
+    z, no, first = numbers(8), np.zeros((10, algorithm.lanes), bool), np.zeros((10, algorithm.lanes), bool)
+    first[[0, 8]] = True
+    batch = Transition(seen, z, Decision(numbers(1), z), Decision(numbers(), numbers()), numbers(), no, no, after, z, first)
+    batch = jax.tree.map(jnp.asarray, batch)
+    return algorithm.store(algorithm.init(ENV.spec, (), key=jax.random.key(0)), batch), jax.tree.map(lambda leaf: leaf[: algorithm.steps], batch)
 
 
 def moved(new, old):
@@ -416,7 +433,12 @@ def moved(new, old):
 
 def counts(state):
     """Steps that Adam made: (actor's, critic's)."""
-    return tuple(int(part[1][0].count) for part in state.optimiser)
+    return tuple(int(part[1][0].count) for part in state.learner.optimiser)
+
+
+def two_steps(old, new):
+    """Where a slow copy is that followed twice, a quarter of the way each time."""
+    return old + (1 - 0.75**2) * (new - old)
 
 
 def test_the_critic_learns_at_every_step_and_the_actor_at_every_other():
@@ -425,15 +447,15 @@ def test_the_critic_learns_at_every_step_and_the_actor_at_every_other():
     assert counts(after) == (1, 2)
     assert int(after.updates) == 2
     # Adam's steps are of the size of the rate: the critic made two, the actor one.
-    assert 0.8e-2 < moved(after.kernel, state.kernel) < 1.01e-2
-    assert 1.2e-2 < moved(after.critic, state.critic) < 2.01e-2
+    assert 0.8e-2 < moved(after.policy.kernel, state.policy.kernel) < 1.01e-2
+    assert 1.2e-2 < moved(after.learner.critic, state.learner.critic) < 2.01e-2
     # The slow actor goes as far as in two steps, to where the actor is now.
-    expected = jax.tree.map(lambda old, new: old + (1 - 0.75**2) * (new - old), state.kernel, after.kernel)
-    assert_close(after.target.kernel, expected, atol=1e-6)
+    expected = jax.tree.map(two_steps, state.policy.kernel, after.policy.kernel)
+    assert_close(after.learner.target.kernel, expected, atol=1e-6)
     # The slow critic is at c_0 + 0.25 (c_1 - c_0) and then a quarter of the way on to c_2; |c_1 - c_0| <= 0.01.
     first = jax.tree.map(
         lambda slow, old, new: (slow - 0.75 * old - 0.25 * new) / (0.75 * 0.25),
-        after.target.critic, state.critic, after.critic,
+        after.learner.target.critic, state.learner.critic, after.learner.critic,
     )  # fmt: skip
     assert 0.8e-2 < largest(first) < 1.01e-2
     assert all(np.isfinite(value) for value in metrics.values())
@@ -441,16 +463,15 @@ def test_the_critic_learns_at_every_step_and_the_actor_at_every_other():
 
 def test_an_update_makes_the_gradient_steps_asked_for():
     algorithm, (state, batch) = built(gradient_steps=4, critic_first=2), filled()
-    optimiser = [each.init(part) for each, part in zip(algorithm.optimisers, (state.kernel, state.critic), strict=True)]
-    state = state._replace(optimiser=Networks(*optimiser))
-    after, metrics = quick(algorithm.update)(state, batch, jax.random.key(1))
+    state = state._replace(learner=algorithm.init_learner(state.policy.kernel, state.learner.critic))
+    after, metrics = quick(algorithm.update)(state, batch, (), jax.random.key(1))
     assert counts(after) == (2, 4)
     assert int(after.updates) == 4
     # `critic_first` lets the critic learn for the first two steps alone, so that the actor makes one step of two.
-    assert 0.8e-2 < moved(after.kernel, state.kernel) < 1.01e-2
-    assert moved(after.critic, state.critic) > 2.5e-2
-    expected = jax.tree.map(lambda old, new: old + (1 - 0.75**2) * (new - old), state.kernel, after.kernel)
-    assert_close(after.target.kernel, expected, atol=1e-6)
+    assert 0.8e-2 < moved(after.policy.kernel, state.policy.kernel) < 1.01e-2
+    assert moved(after.learner.critic, state.learner.critic) > 2.5e-2
+    expected = jax.tree.map(two_steps, state.policy.kernel, after.policy.kernel)
+    assert_close(after.learner.target.kernel, expected, atol=1e-6)
     assert all(np.shape(value) == () and np.isfinite(value) for value in metrics.values())
 
 

@@ -1,4 +1,4 @@
-"""ReplaySample samples under the three memory rules: what is recomputed, refreshed and held constant."""
+"""Replayed samples under the three memory rules: what is recomputed, refreshed and held constant."""
 
 import dataclasses
 import functools
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from s2pg import replay
+from s2pg.algorithms.offpolicy import unfold
 from s2pg.envs.recall import Recall
 from s2pg.memory import CarryRule, DrawRule, ReplaySample, UnrollRule
 from s2pg.rollout import collect, start
-from s2pg.runs.experiment import resolve
 from s2pg.types import read
-from toys import assert_close, largest, shaken
+from toys import assert_close, largest, resolve, shaken, with_kernel
 
 ENV = Recall(k=5, cue="real")
 TINY = {"lanes": 3, "width": 8, "size": 4, "batch_size": 8, "capacity": 90, "learning_starts": 30}
@@ -29,7 +29,7 @@ def built(label, **hyper):
 @functools.cache
 def kernel_of(label):
     with jax.enable_x64(False):  # whoever asks first
-        return shaken(built(label).init(ENV.spec, key=jax.random.key(0)).kernel, jax.random.key(1))
+        return shaken(built(label).init_policy(ENV.spec, key=jax.random.key(0)).kernel, jax.random.key(1))
 
 
 def wide(tree):
@@ -173,7 +173,7 @@ RULES = [
 
 def unrolled(rule, padding):
     """(kernel, sample as a buffer hands it out, state at its head), in 64 bits."""
-    kernel, sample = wide(kernel_of("bptt-3")), wide(replayed(rule.rows, padding))
+    kernel, sample = wide(kernel_of("bptt-3")), wide(replayed(rule.spans.rows, padding))
     if not rule.zero_head:
         return kernel, sample, sample.z
     return kernel, sample._replace(z=(), next_z=()), kernel.initial()
@@ -182,7 +182,7 @@ def unrolled(rule, padding):
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_an_unrolled_sample_is_the_kernel_stepped_by_hand_from_the_head(rule):
     with jax.enable_x64():
-        for padding in range(rule.rows):
+        for padding in range(rule.spans.rows):
             kernel, sample, head = unrolled(rule, padding)
             found = jax.jit(rule.unfold)(kernel, sample, jax.random.key(0))
             steps, states = jax.jit(lambda k, sample=sample, head=head: by_hand(k, sample, head))(kernel)
@@ -235,7 +235,7 @@ def test_burn_in_gives_the_values_of_a_longer_segment(padding):
         assert_close(burnt[:-1], at(longer[:-1], slice(2, None)), **EXACT)
 
 
-PADDED = [*((rule, min(1, rule.rows - 1)) for rule in RULES), (UnrollRule(4), 0), (UnrollRule(3, burn_in=2), 3)]
+PADDED = [*((rule, min(1, rule.spans.rows - 1)) for rule in RULES), (UnrollRule(4), 0), (UnrollRule(3, burn_in=2), 3)]
 
 
 @pytest.mark.parametrize(("rule", "padding"), PADDED, ids=repr)
@@ -266,7 +266,7 @@ def test_burn_in_changes_the_gradient_but_no_value():
 
 
 @pytest.mark.parametrize(
-    "rule", [dataclasses.replace(rule, refresh=0.5) for rule in RULES] + [UnrollRule(4, refresh=1.0)], ids=repr
+    "rule", [dataclasses.replace(rule, refresh_heads=0.5) for rule in RULES] + [UnrollRule(4, refresh_heads=1.0)], ids=repr
 )
 def test_no_gradient_leaves_through_recomputed_states(rule):
     with jax.enable_x64():
@@ -278,7 +278,7 @@ def test_no_gradient_leaves_through_recomputed_states(rule):
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("refresh", [0.0, 0.25, 1.0])
 def test_a_recomputed_state_is_stored_as_far_as_it_is_refreshed(refresh, last):
-    rule, kernel, sample = UnrollRule(3, last, 2, refresh=refresh), kernel_of("bptt-3"), replayed(5, 1)
+    rule, kernel, sample = UnrollRule(3, last, 2, refresh_heads=refresh), kernel_of("bptt-3"), replayed(5, 1)
     found = rule.unfold(kernel, sample, jax.random.key(0))
     latest = by_hand(kernel, sample, sample.z)[1][-1]
     assert largest(latest - sample.next_z) > 0.1
@@ -291,7 +291,7 @@ def test_a_recomputed_state_is_stored_as_far_as_it_is_refreshed(refresh, last):
 
 
 def test_segments_that_start_from_nothing_store_nothing():
-    rule = UnrollRule(3, zero_head=True, refresh=1.0)
+    rule = UnrollRule(3, zero_head=True, refresh_heads=1.0)
     assert rule.stored(jnp.ones(4)) == ()
     assert UnrollRule(3).stored(z := jnp.ones(4)) is z
     kernel, sample = kernel_of("bptt-3"), replayed(3, 1)._replace(z=(), next_z=())
@@ -318,24 +318,23 @@ CASES = {
 
 @functools.cache
 def compiled(case):
-    """(algorithm, its recall, its unfold, and collecting 7 steps)."""
+    """(algorithm, drawing a batch from a buffer, unfolding it, and collecting 7 steps)."""
     label, hyper = CASES[case]
     algorithm = built(label, **hyper, batch_size=90, learning_starts=90)
 
     def run(state, carry, key):
-        carry, batch, _ = collect(ENV, algorithm.actor(state), carry, 7, key)
-        return algorithm.remember(state, batch), carry, batch
+        carry, batch, _ = collect(ENV, algorithm.actor(state.policy), carry, 7, key)
+        return algorithm.store(state, batch), carry, batch
 
-    return algorithm, jax.jit(algorithm.recall), jax.jit(algorithm.unfold), jax.jit(run)
+    return algorithm, jax.jit(algorithm.sample_batch), jax.jit(functools.partial(unfold, algorithm.memory)), jax.jit(run)
 
 
 @functools.cache
 def collected(case):
     """After each of `FILLED`: (training state with a buffer, all rows [T, N] as they were collected)."""
     algorithm, _, _, run = compiled(case)
-    state = algorithm.init(ENV.spec, key=jax.random.key(0))
-    state = state._replace(kernel=kernel_of(CASES[case][0]))
-    carry, batches, found = start(ENV, algorithm.actor(state), algorithm.lanes, jax.random.key(5)), [], {}
+    state = with_kernel(algorithm.init(ENV.spec, (), key=jax.random.key(0)), kernel_of(CASES[case][0]))
+    carry, batches, found = start(ENV, algorithm.actor(state.policy), algorithm.lanes, jax.random.key(5)), [], {}
     for i in range(max(FILLED.values()) // 7):
         state, carry, batch = run(state, carry, jax.random.key(i))
         batches.append(batch)
@@ -345,13 +344,13 @@ def collected(case):
 
 def recalled(case, steps, key=None):
     """(training state, samples, batch, unfolded, the rows graded as they were collected [B, m])."""
-    algorithm, recall, unfold, _ = compiled(case)
+    algorithm, sample, unfolds, _ = compiled(case)
     state, rows = collected(case)[steps]
-    found, batch = recall(state, jax.random.key(0))
-    unfolded = unfold(state.kernel, batch, key)
+    found, batch = sample(state.replay, state.policy, jax.random.key(0))
+    unfolded = unfolds(state.policy.kernel, batch, key)
     # The latest row that went to a place of the ring is the one that is there.
     end = (steps - 1) - (steps - 1 - np.asarray(found.time)) % CAPACITY
-    time = end[:, None] - np.arange(algorithm.memory.graded)[::-1]
+    time = end[:, None] - np.arange(algorithm.memory.spans.graded)[::-1]
     return state, found, batch, unfolded, at(rows, (np.maximum(time, 0), np.asarray(found.lane)[:, None]))
 
 
@@ -363,13 +362,13 @@ def seen(kernel, z):
 def whole(algorithm, found, rows):
     """[B, 1]: whether all that the episode held is in the sample, as far as a window reaches."""
     age = np.rint(5 * rows.obs["critic"][:, -1:, 1])
-    return np.asarray(found.valid).sum(axis=1, keepdims=True) == np.minimum(algorithm.memory.rows, age + 1)
+    return np.asarray(found.valid).sum(axis=1, keepdims=True) == np.minimum(algorithm.memory.spans.rows, age + 1)
 
 
 def assert_met_while_acting(case, steps, everywhere=False):
     algorithm = compiled(case)[0]
     state, found, batch, unfolded, rows = recalled(case, steps)
-    mask, kernel, carried = np.asarray(batch.mask), state.kernel, isinstance(algorithm.memory, CarryRule)
+    mask, kernel, carried = np.asarray(batch.mask), state.policy.kernel, isinstance(algorithm.memory, CarryRule)
     if carried and not everywhere:
         mask = mask & whole(algorithm, found, rows)
     assert mask.mean() > 0.6
@@ -430,8 +429,8 @@ def test_rows_alike_in_everything_are_refreshed_with_noise_of_their_own():
     sample = replayed(1)
     same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2000, *leaf.shape)), sample)
     batch = batch._replace(samples=same, row=jnp.arange(2000))
-    fresh = compiled("s2pg")[2](state.kernel, batch, jax.random.key(7)).fresh
-    normal = state.kernel(sample.obs[0], sample.z).state.pre
+    fresh = compiled("s2pg")[2](state.policy.kernel, batch, jax.random.key(7)).fresh
+    normal = state.policy.kernel(sample.obs[0], sample.z).state.pre
     noise = (np.arctanh(np.asarray(fresh, np.float64)) - np.asarray(normal.mean)) / np.exp(normal.log_std)
     np.testing.assert_allclose(noise.mean(axis=0), 0.0, atol=5 / 2000**0.5)
     np.testing.assert_allclose(noise.std(axis=0), 1.0, atol=5 / 4000**0.5)
@@ -446,9 +445,9 @@ def test_states_recomputed_under_unchanged_parameters_are_written_back_as_they_w
 
 def test_a_state_that_is_refreshed_and_written_is_the_next_row_s_state():
     state, found, _, unfolded, _ = recalled("s2pg", 56, jax.random.key(7))
-    after = state._replace(replay=replay.write(state.replay, found, unfolded.fresh))
+    after = replay.write(state.replay, found, unfolded.fresh)
     fresh = dict(zip(map(int, found.time * 3 + found.lane), np.asarray(unfolded.fresh), strict=True))
-    again, batch = compiled("s2pg")[1](after, jax.random.key(8))
+    again, batch = compiled("s2pg")[1](after, state.policy, jax.random.key(8))
     met = 0
     for i, (time, lane) in enumerate(zip(map(int, again.time), map(int, again.lane), strict=True)):
         before = (time - 1) % CAPACITY * 3 + lane

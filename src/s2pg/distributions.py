@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,21 +18,23 @@ HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class Distribution(eqx.Module):
-    @abstractmethod
-    def sample(self, key: PRNGKeyArray) -> PyTree: ...
+    """A distribution of one value, whose parameters are arrays. Those with a closed form of KL(p || q) have a `kl`."""
 
     @abstractmethod
-    def log_prob(self, value: PyTree) -> Array: ...
+    def sample(self, key: PRNGKeyArray) -> PyTree:
+        """Draws a value, differentiably where that is possible."""
 
     @abstractmethod
-    def entropy(self) -> Array: ...
+    def log_prob(self, value: PyTree) -> Array:
+        """The logarithm of the density at a value."""
 
     @abstractmethod
-    def mode(self) -> PyTree: ...
+    def entropy(self) -> Array:
+        """The entropy."""
 
-    def kl(self, other: Any) -> Array:
-        """KL(self || other), of two of the same kind."""
-        raise NotImplementedError(f"{type(self).__name__} has no closed form of its divergence")
+    @abstractmethod
+    def mode(self) -> PyTree:
+        """The likeliest value."""
 
     def draw(self, key: PRNGKeyArray | None) -> tuple[PyTree, Array]:
         """A value and its log-probability; without a key, the mode."""

@@ -80,6 +80,7 @@ class StateNoise(eqx.Module):
 
 
 def plain_state_head(log_std: float, learned: bool) -> StateHeadBuilder:
+    """The head of a state drawn around eta, on policy."""
     return lambda size, inputs, key: StateNoise(jnp.full(size, log_std), learned)
 
 
@@ -91,6 +92,7 @@ class NoNoise(eqx.Module):
 
 
 def no_noise(size: int, inputs: int, key: PRNGKeyArray) -> NoNoise:
+    """The head of a state that is not drawn."""
     return NoNoise()
 
 
@@ -112,7 +114,7 @@ class SquashedHead(eqx.Module):
         return TanhNormal(Normal(mean, _bounded(self.start + log_std)))
 
 
-class SquashedState(eqx.Module):
+class SquashedStateHead(eqx.Module):
     """z' = tanh(N(arctanh(0.999 eta), std)): within [-1, 1], and eta again where there is no noise.
 
     Without the arctanh, z would pass a second tanh at every step, and be forgotten.
@@ -127,11 +129,13 @@ class SquashedState(eqx.Module):
 
 
 def squashed_action_head(space: Box | Discrete, log_std: float) -> ActionHeadBuilder:
+    """The head of actions behind a tanh."""
     return lambda inputs, key: SquashedHead(Linear(inputs, 2 * space.size, key=key, gain=0.01), log_std)
 
 
 def squashed_state_head(log_std: float, learned: bool) -> StateHeadBuilder:
-    return lambda size, inputs, key: SquashedState(Linear(inputs, size, key=key, gain=0.01), log_std)
+    """The head of a state drawn behind a tanh."""
+    return lambda size, inputs, key: SquashedStateHead(Linear(inputs, size, key=key, gain=0.01), log_std)
 
 
 # TD3 and DDPG --------------------------------------------------------------------------------------------------------
@@ -147,7 +151,7 @@ class NoisyHead(eqx.Module):
         return ClippedNormal(jnp.tanh(self.last(hidden)), self.std)
 
 
-class NoisyState(eqx.Module):
+class NoisyStateHead(eqx.Module):
     """z' = eta, explored around with normal noise of a fixed size."""
 
     std: float = eqx.field(static=True)
@@ -157,8 +161,10 @@ class NoisyState(eqx.Module):
 
 
 def noisy_action_head(space: Box | Discrete, log_std: float) -> ActionHeadBuilder:
+    """The head of deterministic actions."""
     return lambda inputs, key: NoisyHead(Linear(inputs, space.size, key=key, gain=0.01), math.exp(log_std))
 
 
 def noisy_state_head(log_std: float, learned: bool) -> StateHeadBuilder:
-    return lambda size, inputs, key: NoisyState(math.exp(log_std))
+    """The head of deterministic states."""
+    return lambda size, inputs, key: NoisyStateHead(math.exp(log_std))

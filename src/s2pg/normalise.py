@@ -24,6 +24,7 @@ Normaliser = dict[str, Stats]  # the previous action is in policy units already 
 
 
 def initial(views: dict[str, int]) -> Normaliser:
+    """Statistics before any data, of all views but the previous action."""
     return {
         name: Stats(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size))
         for name, size in views.items()

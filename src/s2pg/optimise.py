@@ -11,6 +11,8 @@ from jaxtyping import Array
 
 
 class OptimiserStep(NamedTuple):
+    """A network after a step, and the optimiser's state."""
+
     network: Any
     state: Any
 

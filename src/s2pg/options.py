@@ -27,10 +27,10 @@ class Option:
     """What a setting means, and its bounds: `low` and `high` belong to the range, `above` and `below` do not."""
 
     help: str = ""
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
+    low: int | float | None = None
+    high: int | float | None = None
+    above: int | float | None = None
+    below: int | float | None = None
     choices: tuple[str, ...] = ()
     replay: bool = False  # a hyper-parameter only where an algorithm learns from a replay buffer
     said: Any = None  # what listings show in place of the default
@@ -161,10 +161,11 @@ def _coerce(what: str, value: Any, kind: type | None) -> Any:
 
 
 def _kind(hint: Any, default: Any) -> type | None:
-    """The type that text is read as: the annotated one, else that of the default."""
+    """The type that text is read as: the annotated one, or without an annotation that of the default."""
     if hint in (int, float, str, bool):
         return hint
-    return type(default) if isinstance(default, int | float | str) else None
+    told = hint is None or typing.get_origin(hint) is typing.Literal
+    return type(default) if told and isinstance(default, int | float | str) else None
 
 
 def _hints(thing: Any) -> dict[str, Any]:

@@ -27,20 +27,22 @@ Policies with memory at the price of policies without.
 A policy with memory draws an action and its next internal state together: (a, z') ~ pi(. | o, z).
 A method is a point in the product of three axes, each chosen on its own:
   kernel       what computes a and z'                    --kernel gru | lstm | ode | cpg | ...
-  memory rule  how z' is learned, and from which samples  --memory s2pg | s2pg-pathwise | bptt-N | ...
+  memory rule  how z' learns, and from which samples     --memory s2pg | s2pg-pathwise | bptt-N | ...
   algorithm    what the update is                        ppo | trpo | sac | td3 | ddpg | ...
 
 Start here:
   s2pg demo                                         watch three memory rules learn (minutes)
   s2pg list                                         every task, algorithm, memory rule and kernel
   s2pg train ppo --task recall --memory bptt-8      train, into runs/recall-ppo-bptt-8
-  s2pg eval runs/recall-ppo-bptt-8 --video out.gif  see what it learned
+  s2pg eval runs/recall-ppo-bptt-8 --video out.gif  watch what it does
   s2pg COMMAND --help                               all there is to a command\
 """
 FAILED, MISTAKE, STOPPED = 1, 2, 130
 
 
 class Command(Protocol):
+    """A command with its options filled in."""
+
     computes: ClassVar[bool]  # with JAX, so that compiled code should be kept for the next time
 
     def __call__(self) -> int: ...

@@ -23,6 +23,8 @@ QUICK = {"lengths": (2, 4, 8), "trajectories": 64, "seeds": 2}
 
 
 class Study(NamedTuple):
+    """A figure by name: what measures, draws and tabulates it."""
+
     run: Callable[..., dict[str, Any]]
     draw: Callable[[dict[str, Any], Path], None]
     table: Callable[[dict[str, Any]], Table]
@@ -34,8 +36,8 @@ class Theory:
     """Draw the theory: variance of gradient estimators with their bounds, bias of truncation.
 
     Figures:
-      variance  measured variance of BPTT and S2PG and their bounds against trajectory length, for kernels
-                with Z below, at and above 1, and against the noise of z
+      variance  measured variance of BPTT and S2PG and their bounds against trajectory length, for
+                kernels with Z below, at and above 1, and against the noise of z
       bias      how far truncated BPTT is off the true gradient, against where it is cut and against
                 trajectory length; S2PG, whole BPTT and the pathwise estimator are not
 

@@ -73,8 +73,8 @@ def build(algorithm: str, spec: Spec, choice: Choice, kernel: str, critic: str, 
     }
     for name in chain(algorithm):
         cls: Any = ALGORITHMS[name].cls
-        built = cls(**parts, **{field: hyper[field] for field in field_settings(cls)})
-        parts = {"inner": built}
+        parts = {"inner": cls(**parts, **{field: hyper[field] for field in field_settings(cls)})}
+    built: Algorithm = parts["inner"]
     # Kernels refuse options that do not go together when they are made: now, not after minutes.
     eqx.filter_eval_shape(lambda key: built.init_policy(spec, key=key), jax.random.key(0))
     return built

@@ -7,7 +7,7 @@ A critic with a memory h of its own is cut like a kernel: `advance` needs h and 
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -37,6 +37,7 @@ class Critic(eqx.Module):
         """The value; h has taken `obs` in already."""
 
 
+@runtime_checkable
 class CriticBuilder(Protocol):
     """Makes a critic from the sizes of the views, of what kernels show of z, and of the decision as critics see it."""
 

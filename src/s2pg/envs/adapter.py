@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from s2pg.types import CRITIC, POLICY, Box, Discrete, Obs
 
 # Options of every such task; those that may come as text are Python values by then.
 Hide = Annotated[
-    int | str | Sequence[int],
+    Any,
     Option("indices of observation entries that the policy sees as 0, such as 2,3", said="nothing"),
 ]
 Horizon = Annotated[int | None, Option("time limit", said="its own")]
@@ -118,7 +118,7 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def hidden(hide: int | str | Sequence[int]) -> tuple[int, ...]:
+def hidden(hide: Any) -> tuple[int, ...]:
     """Reads which entries to hide: one index, or several."""
     hide = (hide,) if isinstance(hide, int) else hide
     if not isinstance(hide, tuple | list) or not all(type(index) is int for index in hide):

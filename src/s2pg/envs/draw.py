@@ -39,24 +39,26 @@ class Canvas:
         return np.hypot(self._x - centre[0], self._y - centre[1])
 
     def disc(self, centre: Point, radius: float, colour: Colour) -> None:
+        """Paints a filled circle."""
         self._paint(self._distance(centre) - radius, colour)
 
     def ring(self, centre: Point, radius: float, width: float, colour: Colour) -> None:
-        """A circle of which `radius` is the outer edge."""
+        """Paints a circle of which `radius` is the outer edge."""
         self._paint(np.abs(self._distance(centre) - radius + width / 2) - width / 2, colour)
 
     def rectangle(self, low: Point, high: Point, colour: Colour) -> None:
+        """Paints a filled rectangle between two corners."""
         outside_x = np.maximum(low[0] - self._x, self._x - high[0])
         outside_y = np.maximum(low[1] - self._y, self._y - high[1])
         self._paint(np.maximum(outside_x, outside_y), colour)
 
     def line(self, start: Point, end: Point, width: float, colour: Colour) -> None:
-        """A stroke with round ends."""
+        """Paints a stroke with round ends."""
         along = np.asarray(end, float) - np.asarray(start, float)
         x, y = self._x - start[0], self._y - start[1]
         share = np.clip((x * along[0] + y * along[1]) / max(along @ along, 1e-12), 0.0, 1.0)
         self._paint(np.hypot(x - share * along[0], y - share * along[1]) - width / 2, colour)
 
     def picture(self) -> np.ndarray:
-        """uint8 [height, width, 3]."""
+        """Returns what was painted, uint8 [height, width, 3]."""
         return np.round(255 * self._picture).astype(np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from s2pg.kernels.recurrent import RecurrentKernel
@@ -11,4 +12,4 @@ from s2pg.networks import GRU, Cell
 class GRUKernel(RecurrentKernel):
     """A gated recurrent unit: eta = GRU(relu(W o), z)."""
 
-    cell_type: ClassVar[type[Cell]] = GRU
+    cell_type: ClassVar[Callable[..., Cell]] = GRU

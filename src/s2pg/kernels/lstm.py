@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -51,4 +52,4 @@ class LSTMKernel(RecurrentKernel):
 
     eta = LSTM(relu(W o), z), 2 x `size` numbers. The action reads all of them: h alone learns later."""
 
-    cell_type: ClassVar[type[Cell]] = LSTM
+    cell_type: ClassVar[Callable[..., Cell]] = LSTM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -52,7 +53,7 @@ class MinGRUKernel(RecurrentKernel):
 
     eta = (1 - u) z + u n with u, n of the observation alone; n steps unroll in log n."""
 
-    cell_type: ClassVar[type[Cell]] = MinGRU
+    cell_type: ClassVar[Callable[..., Cell]] = MinGRU
 
     def unroll(self, x: Embedding, stored: Array, restart: Array) -> tuple[Array, Array]:
         keep, add = x.gates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 import diffrax
@@ -78,7 +79,7 @@ class NeuralODE(Cell):
 class ODEKernel(RecurrentKernel):
     """A neural differential equation: eta = z(1) from z(0) = z."""
 
-    cell_type: ClassVar[type[Cell]] = NeuralODE
+    cell_type: ClassVar[Callable[..., Cell]] = NeuralODE
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ class Embedding(NamedTuple):
 class RecurrentKernel(Kernel):
     """eta = cell(relu(W o), z); a ~ head(relu(W' [relu(W'' o), eta])); z' ~ N(eta, Upsilon)."""
 
-    cell_type: ClassVar[type[Cell]]  # made with (inputs, size, key=) and what a kernel adds
+    cell_type: ClassVar[Callable[..., Cell]]  # made with (inputs, size, key=) and what a kernel adds
 
     encoder: Linear
     cell: Cell

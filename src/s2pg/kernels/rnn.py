@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -37,4 +38,4 @@ class RNN(Cell):
 class RNNKernel(RecurrentKernel):
     """A plain recurrent network: eta = tanh(U relu(W o) + V z)."""
 
-    cell_type: ClassVar[type[Cell]] = RNN
+    cell_type: ClassVar[Callable[..., Cell]] = RNN

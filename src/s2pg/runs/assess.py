@@ -13,7 +13,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from s2pg import evaluate
 from s2pg.actor import Actor
-from s2pg.envs.base import Env
+from s2pg.envs.base import Drawable, Env
 from s2pg.envs.host import HostTask, Lanes
 from s2pg.errors import UserError
 from s2pg.io.video import with_state
@@ -45,20 +45,19 @@ def pace(env: Env | HostTask, most: int = 25) -> tuple[int, int]:
 def film(env: Env | HostTask, actor: Actor, seed: int = 0, every: int = 1) -> Iterator[np.ndarray]:
     """Pictures of one episode, the policy's internal state drawn beneath."""
     key = stream(jax.random.key(seed), ASSESS)
-    pictures, states = (_film_device if isinstance(env, Env) else _film_host)(env, actor, seed, key, every)
+    shot = _film_device(env, actor, key, every) if isinstance(env, Env) else _film_host(env, actor, seed, key, every)
+    pictures, states = shot
     for t, picture in zip(range(0, len(states), every), pictures, strict=True):
         # The strip is as wide as this episode is long, whatever the horizon: an early end leaves no blank.
         yield with_state(picture, states[t], states[:t], len(states))
 
 
-def _film_device(
-    env: Env, actor: Actor, seed: int, key: PRNGKeyArray, every: int
-) -> tuple[Iterator[np.ndarray], list[State]]:
+def _film_device(env: Env, actor: Actor, key: PRNGKeyArray, every: int) -> tuple[Iterator[np.ndarray], list[State]]:
+    if not isinstance(env, Drawable):
+        raise UserError(f"{type(env).__name__} draws no pictures")
     shot = evaluate.film(env, actor, key)
     steps = [jax.tree.map(lambda leaf, t=t: np.asarray(leaf[t]), (shot.env_state, shot.z)) for t in range(shot.length)]
     steps = [(shot.start, jax.device_get(actor.initial())), *steps]
-    if type(env).render is Env.render:
-        raise UserError(f"{type(env).__name__} draws no pictures")
     return (env.render(state) for state, _ in steps[::every]), [z for _, z in steps]
 
 

@@ -13,7 +13,7 @@ from s2pg.actor import Actor
 from s2pg.algorithms import Policy
 from s2pg.envs.base import Env
 from s2pg.envs.host import HostTask
-from s2pg.envs.mujoco.task import MJX_ONLY
+from s2pg.envs.mujoco.options import DEVICE_ONLY
 from s2pg.envs.tasks import make, prefix_of
 from s2pg.errors import UserError
 from s2pg.io import checkpoint
@@ -40,7 +40,7 @@ class Run:
         """Its task, with other options where they are given."""
         own = self.experiment.options
         if other.get("backend", own.get("backend")) != own.get("backend"):  # what is said of one is not of the other
-            own = {name: value for name, value in own.items() if name not in MJX_ONLY}
+            own = {name: value for name, value in own.items() if name not in DEVICE_ONLY}
         return make(self.experiment.task, **own | other)
 
     def policy(self, seed: int | None = None, explore: bool = False) -> LoadedPolicy:

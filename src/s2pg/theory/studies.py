@@ -19,7 +19,7 @@ import numpy as np
 from s2pg.errors import UserError
 from s2pg.theory import bounds, constants
 from s2pg.theory.estimators import FixedNoise, Moments, measure, trajectories_of
-from s2pg.theory.toys import Chase, Echo, Map, ToyKernel, echo_return, toy_kernel
+from s2pg.theory.toys import Chase, Echo, Endless, Map, ToyKernel, echo_return, toy_kernel
 from s2pg.types import POLICY
 
 Report = Callable[[str, int, int], None]  # (what is measured now, how many are done, of how many)
@@ -64,7 +64,7 @@ class Settings:
                 raise UserError(f"{name} must be positive, not {getattr(self, name):g}")
 
 
-def _measure(settings: Settings, label: str, env: Chase, kernel: ToyKernel, number: int) -> Moments:
+def _measure(settings: Settings, label: str, env: Endless, kernel: ToyKernel, number: int) -> Moments:
     key = jax.random.fold_in(jax.random.key(settings.seed), number)
     sizes = {"trajectories": settings.trajectories, "seeds": settings.seeds, "discount": settings.discount}
     return measure(label, env, kernel, key, lengths=settings.lengths, **sizes)

@@ -30,8 +30,8 @@ MAPS: tuple[Map, ...] = ("linear", "rotation", "fold", "sine")
 ANGLE = 0.6  # of the rotation
 
 
-class Chase(Env):
-    """s' = tanh(s/2 + a/2 + noise), o = s, r = 1 / (1 + (a - s)^2): a reward within (0, 1] whatever the policy does."""
+class Endless(Env):
+    """A task of one unbounded action that never ends."""
 
     horizon: int = eqx.field(static=True, default=10**6)
     shows_action: ClassVar[bool] = False
@@ -39,6 +39,10 @@ class Chase(Env):
     @property
     def action(self) -> Box:
         return Box((-math.inf,), (math.inf,))
+
+
+class Chase(Endless):
+    """s' = tanh(s/2 + a/2 + noise), o = s, r = 1 / (1 + (a - s)^2): a reward within (0, 1] whatever the policy does."""
 
     def begin(self, key: PRNGKeyArray) -> Array:
         return jax.random.uniform(key, minval=-1.0, maxval=1.0)
@@ -52,7 +56,7 @@ class Chase(Env):
         return {POLICY: inner[None], CRITIC: inner[None]}
 
 
-class Echo(Chase):
+class Echo(Endless):
     """A cue x = -1 or 1, shown at the first step alone, and r = x a at every step: linear in a, with a closed form."""
 
     def begin(self, key: PRNGKeyArray) -> Array:

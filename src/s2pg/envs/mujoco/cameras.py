@@ -22,8 +22,10 @@ class Camera:
             raise UserError(f"cannot draw: {error} (MUJOCO_GL=egl or osmesa draws without a screen)") from error
 
     def picture(self, data: Any) -> np.ndarray:
+        """Draws the robot of a simulation."""
         self._renderer.update_scene(data, camera="track")
         return self._renderer.render().copy()
 
     def close(self) -> None:
+        """Frees the renderer."""
         self._renderer.close()

@@ -9,7 +9,7 @@ import jax
 
 from s2pg.envs.mujoco.device import MjxRobot
 from s2pg.envs.mujoco.host import HostRobot
-from s2pg.envs.mujoco.options import DEVICE_ONLY, RobotOptions
+from s2pg.envs.mujoco.options import RobotOptions
 from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.options import Option, Setting
 
@@ -31,7 +31,6 @@ BACKEND = Setting(
         choices=(AUTO, *BACKENDS),
     ),
 )
-MJX_ONLY = DEVICE_ONLY
 
 
 class RobotMaker:

@@ -31,6 +31,7 @@ class RobotViews:
 
     @property
     def sizes(self) -> dict[str, int]:
+        """The length of each view."""
         return {POLICY: self.shown.size, CRITIC: self.full + self.links}
 
     def views(self, xp: Any, physics: Physics, heavier: Any, noise: Any) -> dict[str, Any]:
