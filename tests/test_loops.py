@@ -399,10 +399,10 @@ def test_steps_of_the_warm_up_count(where, tmp_path):
     borders = []
     algorithm = toy()
     training.train(
-        algorithm, TASKS[where], seeds=(0,), steps=14 + 13, out=tmp_path, chunk=2, episodes=2, report=borders.append
+        algorithm, TASKS[where], seeds=(0, 1), steps=14 + 13, out=tmp_path, chunk=2, episodes=2, report=borders.append
     )
     assert [(border.step, border.steps) for border in borders] == [(0, 38), (0, 38), (26, 38), (38, 38)]
-    assert [row["step"] for row in read_metrics(tmp_path / training.METRICS)] == [26, 38]
+    assert [row["step"] for row in read_metrics(tmp_path / training.METRICS)] == [26, 26, 38, 38]
     assert Checkpoints(tmp_path / training.CHECKPOINTS).steps() == [26, 38]
 
 

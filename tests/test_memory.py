@@ -11,7 +11,7 @@ from s2pg.algorithms.base import normalised, step_log_probs
 from s2pg.algorithms.base import samples as rule_samples
 from s2pg.algorithms.onpolicy import Learning, Networks, batch_values
 from s2pg.memory import CarryRule, DrawRule, UnrollRule, restarts
-from toys import LABELS, assert_close, built, evaluation, largest, samples, two_batches
+from toys import assert_close, built, evaluation, largest, samples, two_batches
 
 RULES = [
     DrawRule(),
@@ -20,6 +20,9 @@ RULES = [
     *(UnrollRule(n) for n in (1, 3, 8)),
     *(UnrollRule(n, True) for n in (3, 5)),
 ]
+# One label for each kind of sample: the oracle is `none` with another view, a longer segment no other kind.
+KINDS = ["s2pg", "s2pg-pathwise", "bptt-3", "bptt-3-last", "window-3", "none"]
+every_kind = pytest.mark.parametrize("label", KINDS)
 
 
 @functools.cache
@@ -27,6 +30,12 @@ def case(label: str):
     algorithm = built(label)
     state, _, batch = two_batches(algorithm)
     return algorithm, state, batch
+
+
+@functools.cache
+def evaluated(label: str):
+    """(rows, evaluation) of the second batch under the parameters that collected it."""
+    return evaluation(*case(label))
 
 
 # Segments ------------------------------------------------------------------------------------------------------------
@@ -62,10 +71,10 @@ def test_every_step_enters_the_loss_exactly_once(rule):
     assert (np.diff(time, axis=1)[valid[:, 1:] & valid[:, :-1]] == 1).all()  # consecutive, in order
 
 
-@pytest.mark.parametrize("label", LABELS)
+@every_kind
 def test_the_mask_of_an_evaluation_marks_every_step_once(label):
-    algorithm, state, batch = case(label)
-    _, now = evaluation(algorithm, state, batch)
+    algorithm, _, batch = case(label)
+    _, now = evaluated(label)
     time, lane, _ = algorithm.memory.segments(*batch.reward.shape)
     count = np.zeros(batch.reward.shape, int)
     np.add.at(count, (time[now.mask], lane[now.mask]), 1)
@@ -81,10 +90,9 @@ def test_the_stored_state_replaces_the_unrolled_one_at_heads_and_at_episode_star
 # What is recomputed --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", LABELS)
+@every_kind
 def test_states_under_unchanged_parameters_are_those_met_while_acting(label):
-    algorithm, state, batch = case(label)
-    rows, now = evaluation(algorithm, state, batch)
+    rows, now = evaluated(label)
     seen = np.asarray(now.mask)
     assert_close(*([leaf[seen] for leaf in jax.tree.leaves(z)] for z in (now.z, rows.z)), atol=1e-5)
     assert_close(*([leaf[seen] for leaf in jax.tree.leaves(z)] for z in (now.next_z, rows.next_z)), atol=1e-5)
@@ -101,11 +109,13 @@ def test_without_a_key_the_mode_is_taken_and_its_state_is_eta():
     for label in ("s2pg", "s2pg-pathwise"):
         algorithm, state, batch = case(label)
         obs, z = batch.obs["policy"][0, 0], batch.z[0, 0]
-        decision, next_z, _ = algorithm.memory.act(state.policy.kernel, obs, z, None)
-        step = state.policy.kernel(obs, z)
+        act = algorithm.memory.act
+        run = jax.jit(lambda kernel, act=act, obs=obs, z=z: (
+            act(kernel, obs, z, None), act(kernel, obs, z, jax.random.key(0))[1], kernel(obs, z)
+        ))  # fmt: skip
+        (decision, next_z, _), drawn, step = run(state.policy.kernel)
         assert int(decision.action) == int(step.action.mode())
         np.testing.assert_allclose(next_z, step.state.mean, atol=1e-6)
-        _, drawn, _ = algorithm.memory.act(state.policy.kernel, obs, z, jax.random.key(0))
         assert largest(drawn - next_z) > 0.01
 
 
@@ -126,7 +136,7 @@ def reach(label: str, lane: int) -> tuple[np.ndarray, np.ndarray]:
     return np.abs(jax.jit(jax.jacrev(log_probs))(row.obs[view])).max(-1) > 0, np.asarray(row.first)
 
 
-@pytest.mark.parametrize("label", LABELS)
+@every_kind
 def test_gradients_reach_back_through_unrolled_steps_and_nowhere_else(label):
     """Never over an episode's border, never over the head of a segment; a draw and a stored past let nothing pass."""
     found, first = reach(label, lane=0)
@@ -139,42 +149,40 @@ def test_gradients_reach_back_through_unrolled_steps_and_nowhere_else(label):
     np.testing.assert_array_equal(found, same & near)
 
 
-def slopes(label: str, pick):
+@functools.cache
+def slopes(label: str):
+    """The kernel's gradients of the sums of z, z', log-probabilities, and of all that a loss may use of the state."""
     algorithm, state, batch = case(label)
     rows, valid = samples(algorithm, normalised(state.policy.normaliser, batch))
 
-    def number(kernel):
+    def sums(kernel):
         now = jax.vmap(algorithm.memory.evaluate, (None, 0))(kernel, rule_samples(rows, algorithm.reads, valid))
-        return sum((jnp.sum(leaf) for leaf in jax.tree.leaves(pick(now))), start=jnp.zeros(()))
+        parts = (now.z, now.next_z, now.log_prob, (now.next_z, now.log_prob, now.drift, now.entropy))
+        return jnp.stack([
+            sum((jnp.sum(leaf) for leaf in jax.tree.leaves(part)), start=jnp.zeros(())) for part in parts
+        ])  # fmt: skip
 
-    return largest(jax.jit(jax.grad(number))(state.policy.kernel))
+    found = jax.jit(jax.jacrev(sums))(state.policy.kernel)
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(4)]
 
 
-@pytest.mark.parametrize("label", LABELS)
+@every_kind
 def test_z_hands_out_no_gradient_and_the_next_one_only_under_pathwise(label):
-    assert slopes(label, lambda now: now.z) == 0
-    assert (slopes(label, lambda now: now.next_z) > 0) == (label == "s2pg-pathwise")
-    assert slopes(label, lambda now: now.log_prob) > 0
+    z, next_z, log_prob, _ = map(largest, slopes(label))
+    assert z == 0 and (next_z > 0) == (label == "s2pg-pathwise") and log_prob > 0
 
 
-def test_the_size_of_the_state_noise_learns_under_score_and_never_under_pathwise():
-    for label, learns in (("s2pg", True), ("s2pg-pathwise", False)):
-        algorithm, state, batch = case(label)
-        rows, valid = samples(algorithm, normalised(state.policy.normaliser, batch))
-
-        def number(kernel, algorithm=algorithm, rows=rows, valid=valid):
-            now = jax.vmap(algorithm.memory.evaluate, (None, 0))(kernel, rule_samples(rows, algorithm.reads, valid))
-            return sum(jnp.sum(leaf) for leaf in jax.tree.leaves((now.next_z, now.log_prob, now.drift, now.entropy)))
-
-        assert (largest(jax.grad(number)(state.policy.kernel).state_head.log_std) > 0) == learns
+@pytest.mark.parametrize(("label", "learns"), [("s2pg", True), ("s2pg-pathwise", False)])
+def test_the_size_of_the_state_noise_learns_under_score_and_never_under_pathwise(label, learns):
+    assert (largest(slopes(label)[3].state_head.log_std) > 0) == learns
 
 
-@pytest.mark.parametrize("label", ["bptt-3", "bptt-5-last"])
+@pytest.mark.parametrize("label", ["bptt-3", "bptt-3-last"])
 def test_padding_moves_neither_loss_nor_gradient(label):
     algorithm, state, batch = case(label)
     batch = normalised(state.policy.normaliser, batch)
     networks = Networks(state.policy.kernel, state.learner.critic)
-    values, _ = batch_values(networks, state.learner.critic_memory, batch)
+    values, _ = jax.jit(batch_values)(networks, state.learner.critic_memory, batch)
     noise = jax.random.normal(jax.random.key(5), (2, *batch.reward.shape))
     rows, valid = samples(algorithm, Learning(batch, noise[0], noise[1], values.h), algorithm.memory.segments(8, 5))
     assert not valid.all()

@@ -7,14 +7,15 @@ import pytest
 from s2pg.types import total
 from toys import CONTINUOUS, DISCRETE, LABELS, built, evaluation, two_batches, with_kernel
 
-
 # In 64 bits rounding hides no mistake. Kinds of actions meet every memory rule; 32 bits are what runs use.
 WIDE = [*((label, DISCRETE) for label in LABELS), *((label, CONTINUOUS) for label in ("s2pg", "bptt-3", "window-3"))]
 CASES = [*((*case, True, 1e-9) for case in WIDE), ("s2pg", CONTINUOUS, False, 1e-3), ("bptt-3", DISCRETE, False, 1e-3)]
 
 
 @pytest.mark.parametrize(
-    ("label", "env", "wide", "tolerance"), CASES, ids=[f"{c[0]}-{c[1].cue}-{'x64' if c[2] else 'float32'}" for c in CASES]
+    ("label", "env", "wide", "tolerance"),
+    CASES,
+    ids=[f"{label}-{env.cue}-{'x64' if wide else 'float32'}" for label, env, wide, _ in CASES],
 )
 def test_the_importance_ratio_of_unchanged_parameters_is_one(label, env, wide, tolerance):
     with jax.enable_x64(wide):

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 import s2pg
+from s2pg.config import labels, presets
+from s2pg.config.build import build as build_algorithm
+from s2pg.config.presets import Situation
 from s2pg.envs.base import Env
 from s2pg.errors import DivergenceError, UserError
 from s2pg.io.checkpoint import Checkpoints, load_arrays
@@ -18,7 +21,6 @@ from s2pg.loops import DeviceLoop
 from s2pg.rollout import collect, start
 from s2pg.runs import training
 from s2pg.types import CRITIC, POLICY, Box, Discrete
-from toys import resolve
 
 TINY = {"lanes": 2, "steps": 8, "size": 4, "width": 4}
 OFF_POLICY = {"learning_starts": 20, "batch_size": 4, "capacity": 80}
@@ -50,7 +52,11 @@ class Probe(Env):
 
 def build(env, memory="s2pg", algorithm="ppo", **hyper):
     more = {"epochs": 1, "minibatches": 2} if algorithm == "ppo" else {}
-    return resolve(algorithm, env, memory=memory, critic=POLICY, hyper=TINY | more | hyper, steps=64)[1]
+    choice = labels.parse(memory)
+    kernel = choice.label.kernel
+    preset = presets.values(algorithm, Situation("probe", None, choice.label.pattern, kernel))
+    full = presets.resolve(algorithm, preset, choice, kernel, env.spec, TINY | more | hyper, 64)
+    return build_algorithm(algorithm, env.spec, choice, kernel, POLICY, full)
 
 
 def train(env, out, chunks, seeds=(4, 7), chunk=2, report=lambda border: None, **hyper):
@@ -144,7 +150,8 @@ def test_a_number_that_is_not_finite_stops_the_run_and_the_last_good_checkpoint_
     found = Checkpoints(tmp_path / training.CHECKPOINTS).latest(DeviceLoop(build(env), env, (4, 7), 2, 2).init())
     loop, meta, _ = found
     assert meta["chunks"] == 2 and (loop.update == 4).all()
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((loop.train.policy.kernel, loop.train.learner.critic)))
+    networks = loop.train.policy.kernel, loop.train.learner.critic
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(networks))
 
 
 def test_exploding_parameters_are_noticed(tmp_path):

@@ -29,9 +29,10 @@ def build(task: str, label: str, seeds: tuple[int, ...], chunk: int, hyper: dict
     import s2pg
     from s2pg.loops import DeviceLoop
     from s2pg.runs.experiment import resolve
+    from s2pg.runs.request import Request
 
     env = s2pg.make(TASKS[task][0])
-    experiment, algorithm = resolve("sac", env, memory=label, hyper=hyper, seeds=seeds)
+    experiment, algorithm = resolve(Request("sac", TASKS[task][0], memory=label, hyper=hyper, seeds=seeds), env)
     return DeviceLoop(algorithm, env, seeds, chunk, 256), algorithm, experiment
 
 
@@ -94,7 +95,7 @@ def learn(made: tuple, seconds: tuple[float, float], seeds: tuple[int, ...], chu
     for done in range(chunk, updates + 1, chunk):
         state, metrics = loop.advance(state)
         wall = warm + done * each
-        step = (algorithm.warmup + done * algorithm.steps) * algorithm.lanes
+        step = (algorithm.plan.warmup + done * algorithm.steps) * algorithm.lanes
         measured = loop.evaluate(state)
         measured |= {name: metrics[name].mean(1) for name in ("value", "critic_loss", "entropy_action")}
         for i, seed in enumerate(seeds):

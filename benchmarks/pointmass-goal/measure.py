@@ -20,10 +20,10 @@ import numpy as np
 # over about the updates that fit into the time.
 COMMON = {"minibatches": 4, "epochs": 4, "learning_rate": 5e-4, "lanes": 1024, "steps": 64}
 LEARN = [  # name, memory label, hyper-parameters, updates between evaluations
-    ("s2pg-pathwise, kappa 0.03", "s2pg-pathwise", {"drift_cost": 0.03, "anneal_updates": 1750}, 50),
-    ("bptt-32", "bptt-32", {"anneal_updates": 1000}, 20),
-    ("bptt-64", "bptt-64", {"anneal_updates": 800}, 20),
     ("s2pg-pathwise", "s2pg-pathwise", {"drift_cost": 0.1, "anneal_updates": 1750}, 50),
+    ("bptt-32", "bptt-32", {"anneal_updates": 1000, "critic_state": True}, 20),
+    ("bptt-64", "bptt-64", {"anneal_updates": 800, "critic_state": True}, 20),
+    ("bptt-32, critic without z", "bptt-32", {"anneal_updates": 1000}, 20),
     ("none", "none", {"anneal_updates": 4000}, 100),
 ]
 SPEED = [("s2pg", {}), ("s2pg-pathwise", {})]
@@ -47,9 +47,11 @@ def prepare(label: str, seeds: tuple[int, ...], chunk: int, hyper: dict) -> tupl
     import s2pg
     from s2pg.loops import DeviceLoop
     from s2pg.runs.experiment import resolve
+    from s2pg.runs.request import Request
 
     env = s2pg.make("pointmass-goal")
-    experiment, algorithm = resolve("ppo", env, memory=label, critic="critic", hyper=hyper, seeds=seeds)
+    request = Request("ppo", "pointmass-goal", memory=label, critic="critic", hyper=hyper, seeds=seeds)
+    experiment, algorithm = resolve(request, env)
     return DeviceLoop(algorithm, env, seeds, chunk, 256), algorithm, experiment
 
 

@@ -36,11 +36,12 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 import s2pg
+from s2pg.bench import plain
 from s2pg.configure import compilation_cache
-from s2pg.loops import HostLoop
-from s2pg.study.benches import plain
-from s2pg.runs.experiment import resolve
 from s2pg.io.provenance import hardware, versions
+from s2pg.loops import HostLoop
+from s2pg.runs.experiment import resolve
+from s2pg.runs.request import Request
 
 SCHEMA = 1
 LANES, STEPS, EPOCHS, MINIBATCHES, WIDTH = 8, 128, 10, 8, 128
@@ -90,7 +91,8 @@ class Watched:
 def ours(label: str) -> Contender:
     task = s2pg.make("halfcheetah", backend="gymnasium", hide="velocities")
     sizes = {"lanes": LANES, "steps": STEPS, "epochs": EPOCHS, "minibatches": MINIBATCHES}
-    experiment, algorithm = resolve("ppo", task, memory=label, hyper=sizes | {"size": WIDTH, "width": WIDTH})
+    hyper = sizes | {"size": WIDTH, "width": WIDTH}
+    experiment, algorithm = resolve(Request("ppo", "halfcheetah", memory=label, hyper=hyper), task)
     loop = HostLoop(algorithm, task, (0,), chunk=1, episodes=1)
     watched = loop.lanes = Watched(loop.lanes)
     kept, made = [loop.init()], {"hyper": experiment.hyper, "critic": experiment.critic}
