@@ -9,13 +9,15 @@ from s2pg.runs.start import train
 
 EPISODES = 1000
 SOLVED, CHANCE = 0.95, 0.05
+SHORT, SMALL = Recall(k=3), {"size": 16, "width": 16, "minibatches": 4}
 
 
-def scores(algorithm, env, label, out, seeds, steps=None, kernel=None) -> np.ndarray:
+def scores(algorithm, env, label, out, seeds, steps=None, kernel=None, hyper=None) -> np.ndarray:
     """Mean evaluation return of the policy each seed ends with; for recall, the share of right answers."""
     run = train(
-        algorithm, env, memory=label, kernel=kernel, steps=steps, seeds=seeds, out=out, episodes=EPISODES, borders=4
-    )
+        algorithm, env, memory=label, kernel=kernel, hyper=hyper, steps=steps, seeds=seeds, out=out,
+        episodes=EPISODES, borders=4,
+    )  # fmt: skip
     last = {row["seed"]: row for row in run.metrics}
     found = np.array([last[seed]["eval_return"] for seed in seeds])
     print(algorithm, env, label, run.experiment.kernel, run.experiment.steps, found, last[seeds[0]]["wall_s"], "s")
@@ -24,11 +26,11 @@ def scores(algorithm, env, label, out, seeds, steps=None, kernel=None) -> np.nda
 
 @pytest.mark.parametrize("label", ["s2pg", "s2pg-pathwise", "bptt-4", pytest.param("window-4", marks=pytest.mark.slow)])
 def test_ppo_solves_a_short_recall(label, tmp_path):
-    assert scores("ppo", Recall(k=4), label, tmp_path / "run", [0], 80_000).min() >= SOLVED
+    assert scores("ppo", SHORT, label, tmp_path / "run", [0], 50_000, hyper=SMALL).min() >= SOLVED
 
 
 def test_without_memory_a_short_recall_stays_at_chance(tmp_path):
-    assert abs(scores("ppo", Recall(k=4), "none", tmp_path / "run", [0], 80_000) - 0.5).max() <= CHANCE
+    assert abs(scores("ppo", SHORT, "none", tmp_path / "run", [0], 50_000, hyper=SMALL) - 0.5).max() <= CHANCE
 
 
 SEEDS = [0, 1, 2]
@@ -115,5 +117,5 @@ def test_off_policy_without_memory_no_answer_beats_the_best_constant(algorithm, 
 
 
 def test_sac_learns_a_short_recall(tmp_path):
-    found = scores("sac", Recall(k=2, cue="real"), "s2pg", tmp_path / "run", [0], 160_000)
+    found = scores("sac", Recall(k=2, cue="real"), "s2pg", tmp_path / "run", [0], 64_000, hyper={"batch_size": 32})
     assert found.min() >= 0.9

@@ -504,8 +504,7 @@ def test_a_row_drawn_twice_in_one_batch_is_refreshed_to_the_same_state():
     refreshed = quick(functools.partial(unfold, DrawRule()))
     twice = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], 2, axis=0), two_transitions())
     fresh = [
-        refreshed(kernel(Squashed), twice._replace(row=jnp.array(rows)), KEYS[0]).fresh
-        for rows in ((7, 7), (7, 6))
+        refreshed(kernel(Squashed), twice._replace(row=jnp.array(rows)), KEYS[0]).fresh for rows in ((7, 7), (7, 6))
     ]
     np.testing.assert_array_equal(fresh[0][0], fresh[0][1])
     assert np.abs(fresh[1][0] - fresh[1][1]).min() > 0

@@ -223,6 +223,7 @@ def test_the_loss_on_the_last_row_alone_still_unrolls_those_before():
 
 # Smoothing -----------------------------------------------------------------------------------------------------------
 
+
 @quick
 def smoothed(algorithm, decision, key):
     return algorithm.smooth(decision, key)
@@ -358,8 +359,9 @@ def test_the_actors_gradient_is_the_stateful_deterministic_policy_gradient():
         o, s, z, after = (rng.normal(size=(number, size)) for size in (2, 2, 3, 2))
         seen = {"policy": jnp.asarray(o)[:, None], "critic": jnp.asarray(s)[:, None]}
         valid = jnp.ones((number, 1), bool)
+        wide_z = jnp.asarray(z)
         batch = Batch(
-            ReplaySample(jnp.stack([jnp.asarray(o), jnp.asarray(after)], axis=1), valid, jnp.asarray(z), jnp.asarray(z)),
+            ReplaySample(jnp.stack([jnp.asarray(o), jnp.asarray(after)], axis=1), valid, wide_z, wide_z),
             {}, seen, seen, jnp.zeros((number, 1, 2)), jnp.zeros((number, 1)), jnp.ones((number, 1)), valid,
             jnp.arange(number),
         )  # fmt: skip
@@ -422,9 +424,11 @@ def filled():
     seen, after = ({name: numbers(size) for name, size in ENV.spec.views.items()} for _ in range(2))
     z, no, first = numbers(8), np.zeros((10, algorithm.lanes), bool), np.zeros((10, algorithm.lanes), bool)
     first[[0, 8]] = True
-    batch = Transition(seen, z, Decision(numbers(1), z), Decision(numbers(), numbers()), numbers(), no, no, after, z, first)
+    decision, log_prob = Decision(numbers(1), z), Decision(numbers(), numbers())
+    batch = Transition(seen, z, decision, log_prob, numbers(), no, no, after, z, first)
     batch = jax.tree.map(jnp.asarray, batch)
-    return algorithm.store(algorithm.init(ENV.spec, (), key=jax.random.key(0)), batch), jax.tree.map(lambda leaf: leaf[: algorithm.steps], batch)
+    state = quick(lambda key, batch: algorithm.store(algorithm.init(ENV.spec, (), key=key), batch))
+    return state(jax.random.key(0), batch), jax.tree.map(lambda leaf: leaf[: algorithm.steps], batch)
 
 
 def moved(new, old):

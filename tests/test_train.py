@@ -78,37 +78,59 @@ class Compilations(logging.Handler):
             self.seen.append(record.getMessage())
 
 
-@pytest.fixture
-def compilations():
-    logger, handler = logging.getLogger("jax"), Compilations()
-    logger.addHandler(handler)
-    jax.config.update("jax_log_compiles", True)  # in all threads, as `jax.log_compiles` would not
-    yield handler.seen
-    jax.config.update("jax_log_compiles", False)
-    logger.removeHandler(handler)
+class Watch:
+    """The borders of a run, with how much had been compiled and traced by each."""
+
+    def __init__(self):
+        self.borders, self.counts, self.handler = [], [], Compilations()
+
+    def __enter__(self):
+        logging.getLogger("jax").addHandler(self.handler)
+        jax.config.update("jax_log_compiles", True)  # in all threads, as `jax.log_compiles` would not
+        return self
+
+    def __exit__(self, *error):
+        jax.config.update("jax_log_compiles", False)
+        logging.getLogger("jax").removeHandler(self.handler)
+
+    def __call__(self, border):
+        self.borders.append(border)
+        self.counts.append((len(self.handler.seen), len(Probe.traces)))
+
+    def assert_compiled_by_the_first_border(self, steps):
+        assert [border.step for border in self.borders] == [0, 0, *steps]
+        before, _, first, *later = self.counts
+        assert first > before
+        assert later == [first] * (len(steps) - 1), self.handler.seen[first[0] :]
 
 
-# On the host, PPO uses fewer of the same functions.
-@pytest.mark.parametrize(("task", "algorithm"), [("device", "ppo"), ("device", "sac"), ("host", "sac")])
-def test_everything_is_compiled_by_the_first_border(task, algorithm, tmp_path, compilations):
-    env = Probe(continuous=algorithm == "sac") if task == "device" else s2pg.make("gym:Pendulum-v1", horizon=20)
-    counts, hyper = [], OFF_POLICY if algorithm == "sac" else {}
-
-    def report(border):
-        if border.rows or not border.compiled:
-            counts.append((border.step, len(compilations), len(Probe.traces)))
-
-    train(env, tmp_path, 4, report=report, algorithm=algorithm, **hyper)
-    warm = hyper.get("learning_starts", 0)
-    assert [step for step, *_ in counts] == [0, *(warm + 32 * i for i in range(1, 5))]
-    _, compiled, traced = counts[1]
-    assert compiled > counts[0][1]
-    assert [after for _, *after in counts[2:]] == [[compiled, traced]] * 3, compilations[compiled:]
+# On the host, PPO uses fewer of the same functions; on the device it is the run below.
+@pytest.mark.parametrize("task", ["device", "host"])
+def test_everything_is_compiled_by_the_first_border(task, tmp_path):
+    env = Probe(continuous=True) if task == "device" else s2pg.make("gym:Pendulum-v1", horizon=20)
+    with Watch() as watch:
+        train(env, tmp_path, 3, report=watch, algorithm="sac", memory="none", **OFF_POLICY)
+    watch.assert_compiled_by_the_first_border([20 + 32 * i for i in range(1, 4)])
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return train(Probe(horizon=50), tmp_path_factory.mktemp("train"), 5)
+def watched(tmp_path_factory):
+    with Watch() as watch:
+        return train(Probe(horizon=50), tmp_path_factory.mktemp("train"), 5, report=watch), watch
+
+
+@pytest.fixture(scope="module")
+def run(watched):
+    return watched[0]
+
+
+def test_so_is_it_under_ppo(watched):
+    watched[1].assert_compiled_by_the_first_border([32 * i for i in range(1, 6)])
+
+
+def test_a_run_reports_before_it_compiles_and_when_it_has(watched):
+    told = [(border.compiled, bool(border.rows)) for border in watched[1].borders]
+    assert told == [(False, False), (True, False), *[(True, True)] * 5]
 
 
 def test_rows_carry_the_documented_names(run):
@@ -145,9 +167,11 @@ def test_seeds_train_side_by_side_to_different_policies(run):
 def test_a_number_that_is_not_finite_stops_the_run_and_the_last_good_checkpoint_stays(tmp_path):
     env = Probe(poison=36)  # steps 33 to 40 are the fifth update, the first one of the third chunk
     with pytest.raises(DivergenceError, match=r"^\w+ is not finite at update 5 in seed 4$"):
-        train(env, tmp_path, 5)
+        train(env, tmp_path, 5, memory="none")
     assert [row["step"] for row in read_metrics(tmp_path / training.METRICS)] == [32, 32, 64, 64]
-    found = Checkpoints(tmp_path / training.CHECKPOINTS).latest(DeviceLoop(build(env), env, (4, 7), 2, 2).init())
+    found = Checkpoints(tmp_path / training.CHECKPOINTS).latest(
+        DeviceLoop(build(env, "none"), env, (4, 7), 2, 2).shapes()
+    )
     loop, meta, _ = found
     assert meta["chunks"] == 2 and (loop.update == 4).all()
     networks = loop.train.policy.kernel, loop.train.learner.critic
@@ -156,7 +180,7 @@ def test_a_number_that_is_not_finite_stops_the_run_and_the_last_good_checkpoint_
 
 def test_exploding_parameters_are_noticed(tmp_path):
     with pytest.raises(DivergenceError, match=r"is not finite at update \d+ in seed 4$"):
-        train(Probe(), tmp_path, 3, learning_rate=1e38, max_grad_norm=1e38)
+        train(Probe(), tmp_path, 3, memory="none", learning_rate=1e38, max_grad_norm=1e38)
 
 
 def test_the_first_update_that_went_wrong_is_named_with_its_seed():
@@ -169,7 +193,7 @@ def test_the_first_update_that_went_wrong_is_named_with_its_seed():
 
 def test_a_loop_is_used_up_by_its_advance():
     env = Probe()
-    looper = DeviceLoop(build(env), env, (0, 1), 1, 2)
+    looper = DeviceLoop(build(env, "none"), env, (0, 1), 1, 2)
     loop = looper.init()
     after, measured = looper.advance(loop)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(loop))
@@ -204,9 +228,3 @@ def test_memory_that_runs_out_is_said_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(DeviceLoop, "prepare", full)
     with pytest.raises(UserError, match="no memory for 2 environments for each of 2 seeds: make 'lanes' smaller"):
         train(Probe(), tmp_path, chunks=1)
-
-
-def test_a_run_reports_before_it_compiles_and_when_it_has(tmp_path):
-    borders = []
-    train(Probe(), tmp_path, chunks=1, report=borders.append)
-    assert [(border.compiled, bool(border.rows)) for border in borders] == [(False, False), (True, False), (True, True)]

@@ -21,7 +21,7 @@ from s2pg.memory import CarryRule, DrawRule, NoisyState
 from s2pg.rollout import collect, start
 from s2pg.types import Decision, Transition
 from test_learning import SEEDS, SOLVED, scores
-from toys import CONTINUOUS, DISCRETE, LABELS, assert_close, built, largest, resolve, shaken, two_batches, with_kernel
+from toys import CONTINUOUS, DISCRETE, TINY, assert_close, built, largest, resolve, shaken, two_batches, with_kernel
 
 # A policy that ignores what it sees: a ~ N(mean, exp(log_std)), z' ~ N(eta, sigma) --------------------------------
 
@@ -208,9 +208,9 @@ def test_conjugate_gradients_agree_with_a_dense_solve_of_the_explicit_fisher_mat
 
         def whitened(theta):
             """Of a normal, the Fisher matrix of (m, log s) is diag(1 / s^2, 2)."""
-            now = algorithm.halves(evaluations(
-                algorithm.memory, back(theta), batch.piece.transition, algorithm.reads, batch.valid
-            ))
+            now = algorithm.halves(
+                evaluations(algorithm.memory, back(theta), batch.piece.transition, algorithm.reads, batch.valid)
+            )
             parts = [
                 part
                 for half in now
@@ -292,7 +292,8 @@ METRICS = {
 }  # fmt: skip
 
 
-CASES = [(label, DISCRETE) for label in LABELS if label not in ("bptt-8", "oracle")] + [("s2pg", CONTINUOUS)]
+# A ratio over z', a slope through it, segments, and a decision that is the action alone.
+CASES = [("s2pg", DISCRETE), ("s2pg-pathwise", DISCRETE), ("bptt-3", DISCRETE), ("window-3", CONTINUOUS)]
 
 
 @pytest.mark.parametrize(("label", "env"), CASES, ids=lambda part: part if isinstance(part, str) else part.cue)
@@ -332,23 +333,11 @@ def test_updates_keep_within_the_radius_and_move_both_networks(label, env):
 
 
 def test_a_kernel_that_integrates_can_be_differentiated_forwards():
-    _, algorithm = resolve(
-        "trpo", CONTINUOUS, kernel="ode",
-        hyper={"lanes": 4, "steps": 4, "size": 3, "width": 4, "epochs": 1, "minibatches": 1},
-    )  # fmt: skip
-    state, _, batch = two_batches(algorithm, CONTINUOUS)
-    _, metrics = jax.jit(algorithm.update)(state, batch, (), jax.random.key(0))
-    assert float(metrics["accepted"]) == 1.0
-
-
-def test_a_rejected_step_leaves_every_parameter_of_the_policy_exactly_as_it_was():
-    state, _, batch = batches("s2pg", DISCRETE)
-    # No step of the sizes tried keeps within a radius that float32 cannot tell from nothing.
-    algorithm = built("s2pg", algorithm="trpo", radius=1e-30, epochs=1)
-    after, metrics = jax.jit(algorithm.update)(state, batch, (), jax.random.key(1))
-    assert float(metrics["accepted"]) == float(metrics["step_fraction"]) == float(metrics["kl"]) == 0
-    assert_close(after.policy.kernel, state.policy.kernel, rtol=0)
-    assert largest(jax.tree.map(jnp.subtract, after.learner.critic, state.learner.critic)) > 0
+    _, algorithm = resolve("trpo", CONTINUOUS, kernel="ode", hyper=TINY | {"epochs": 1, "minibatches": 1})
+    # What cannot be differentiated forwards is refused when it is traced.
+    state, _, batch = jax.eval_shape(lambda: two_batches(algorithm, CONTINUOUS))
+    _, metrics = jax.eval_shape(algorithm.update, state, batch, (), jax.random.key(0))
+    assert metrics.keys() >= METRICS
 
 
 def test_each_seed_searches_on_its_own():
@@ -366,8 +355,8 @@ def test_each_seed_searches_on_its_own():
 
 
 def test_a_share_of_the_samples_gives_about_the_same_fisher_matrix():
-    algorithm, env = built("s2pg", algorithm="trpo", lanes=64, fisher_share=0.5), DISCRETE
-    state, _, batch = two_batches(algorithm, env)
+    algorithm = built("s2pg", CONTINUOUS, algorithm="trpo", fisher_share=0.5)
+    state, _, batch = batches("s2pg", CONTINUOUS)
 
     def products(state, batch):
         every = gathered(algorithm, state, batch)
@@ -377,19 +366,23 @@ def test_a_share_of_the_samples_gives_about_the_same_fisher_matrix():
         return [ravel_pytree(algorithm.fisher(state.policy.kernel, each)(v))[0] for each in (every, half)]
 
     every, half = jax.jit(products)(state, batch)
-    assert 0 < np.linalg.norm(half - every) < 0.3 * np.linalg.norm(every)
+    assert 0 < np.linalg.norm(half - every) < 0.6 * np.linalg.norm(every)
 
 
-def test_the_radius_falls_to_nothing_over_the_updates_asked_for():
+def test_the_radius_falls_to_nothing_and_then_no_parameter_of_the_policy_moves():
     algorithm = built("none", algorithm="trpo", epochs=1, anneal_updates=2, radius=0.01)
     state, _, batch = batches("none", DISCRETE)
     optimiser = algorithm.optimiser.init(state.learner.critic)
     state = state._replace(learner=state.learner._replace(optimiser=optimiser))
     at = lambda number: state._replace(updates=jnp.asarray(number, jnp.int32))  # noqa: E731
     update = jax.jit(algorithm.update)
-    found = [update(at(number), batch, (), jax.random.key(0))[1] for number in (0, 1, 2)]
-    assert [float(metrics["accepted"]) for metrics in found] == [1, 1, 0]
-    assert float(found[1]["kl"]) <= 0.005
+    (_, first), (_, second), (after, third) = (update(at(number), batch, (), jax.random.key(0)) for number in (0, 1, 2))
+    assert [float(metrics["accepted"]) for metrics in (first, second, third)] == [1, 1, 0]
+    assert float(second["kl"]) <= 0.005
+    # A rejected step leaves the policy exactly as it was; the critic learns all the same.
+    assert float(third["step_fraction"]) == float(third["kl"]) == 0
+    assert_close(after.policy.kernel, state.policy.kernel, rtol=0)
+    assert largest(jax.tree.map(jnp.subtract, after.learner.critic, state.learner.critic)) > 0
 
 
 @pytest.mark.parametrize("name", ["radius", "damping", "cg_steps", "backtracks"])

@@ -43,7 +43,8 @@ def replayed(rows, padding=0, seed=2):
         np.random.default_rng(seed + i).normal(size=shape) for i, shape in enumerate(((rows + 1, 2), (4,), (4,)))
     )
     valid = jnp.arange(rows) >= padding
-    return ReplaySample(*jax.tree.map(jnp.asarray, (obs.astype(np.float32), valid, *map(np.float32, np.tanh((z, next_z))))))
+    contents = obs.astype(np.float32), valid, *map(np.float32, np.tanh((z, next_z)))
+    return ReplaySample(*jax.tree.map(jnp.asarray, contents))
 
 
 def at(tree, index):
@@ -138,12 +139,12 @@ def test_what_is_stored_of_a_drawn_state_is_all_of_it():
     assert DrawRule().stored(z) is z
 
 
-# UnrollRule ------------------------------------------------------------------------------------------------------------
+# UnrollRule ----------------------------------------------------------------------------------------------------------
 
 
 def by_hand(kernel, sample, head, burn_in=0):
     """Step by step in plain Python: (steps, z before each), with one more than there are rows."""
-    valid = [*np.asarray(sample.valid), True]
+    valid = jnp.append(sample.valid, True)
     steps, states, z = [], [], head
     for j, obs in enumerate(sample.obs):
         if j == burn_in:
@@ -151,8 +152,17 @@ def by_hand(kernel, sample, head, burn_in=0):
         step = kernel(obs, z)
         steps.append(step)
         states.append(z)
-        z = step.state.mode() if valid[j] else z
+        z = jnp.where(valid[j], step.state.mode(), z)
     return steps, states
+
+
+stepped = jax.jit(by_hand)
+
+
+@jax.jit
+def unfolded_by(rule, kernel, sample, key):
+    """A rule is an argument without leaves: it is compiled once, whatever the padding."""
+    return rule.unfold(kernel, sample, key)
 
 
 def pile(trees):
@@ -184,8 +194,8 @@ def test_an_unrolled_sample_is_the_kernel_stepped_by_hand_from_the_head(rule):
     with jax.enable_x64():
         for padding in range(rule.spans.rows):
             kernel, sample, head = unrolled(rule, padding)
-            found = jax.jit(rule.unfold)(kernel, sample, jax.random.key(0))
-            steps, states = jax.jit(lambda k, sample=sample, head=head: by_hand(k, sample, head))(kernel)
+            found = unfolded_by(rule, kernel, sample, jax.random.key(0))
+            steps, states = stepped(kernel, sample, head)
             graded = 1 if rule.last else rule.length
             assert_close(found.now, pile(steps[-graded - 1 : -1]), **EXACT)
             assert_close(found.ahead, pile(steps[-graded:]), **EXACT)
@@ -213,7 +223,7 @@ def test_padding_in_front_passes_the_head_on_and_its_contents_do_not_matter(padd
 def test_what_is_ahead_of_a_step_is_the_next_step(rule):
     with jax.enable_x64():
         kernel, sample, _ = unrolled(rule, 0)
-        found = rule.unfold(kernel, sample, None)
+        found = unfolded_by(rule, kernel, sample, jax.random.key(0))
     assert_close(at(found.ahead, slice(-1)), at(found.now, slice(1, None)), atol=0)
     np.testing.assert_array_equal(found.next_z[:-1], found.z[1:])
 
@@ -266,7 +276,9 @@ def test_burn_in_changes_the_gradient_but_no_value():
 
 
 @pytest.mark.parametrize(
-    "rule", [dataclasses.replace(rule, refresh_heads=0.5) for rule in RULES] + [UnrollRule(4, refresh_heads=1.0)], ids=repr
+    "rule",
+    [*(dataclasses.replace(rule, refresh_heads=0.5) for rule in RULES), UnrollRule(4, refresh_heads=1.0)],
+    ids=repr,
 )
 def test_no_gradient_leaves_through_recomputed_states(rule):
     with jax.enable_x64():
@@ -326,7 +338,8 @@ def compiled(case):
         carry, batch, _ = collect(ENV, algorithm.actor(state.policy), carry, 7, key)
         return algorithm.store(state, batch), carry, batch
 
-    return algorithm, jax.jit(algorithm.sample_batch), jax.jit(functools.partial(unfold, algorithm.memory)), jax.jit(run)
+    unfolds = jax.jit(functools.partial(unfold, algorithm.memory))
+    return algorithm, jax.jit(algorithm.sample_batch), unfolds, jax.jit(run)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from s2pg.algorithms.base import (
     build_kernel,
     normalised,
     plain_heads,
-)  # fmt: skip
+)
 from s2pg.kernel import Kernel
 from s2pg.normalise import initial, merge
 from s2pg.optimise import adam, norm, step

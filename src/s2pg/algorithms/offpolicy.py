@@ -19,7 +19,7 @@ from s2pg.algorithms.base import (
     Traits,
     build_kernel,
     over,
-)  # fmt: skip
+)
 from s2pg.critics import Critic, histories
 from s2pg.heads import Heads
 from s2pg.kernel import Kernel, Step

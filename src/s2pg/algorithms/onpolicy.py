@@ -22,7 +22,7 @@ from s2pg.algorithms.base import (
     over,
     plain_heads,
     samples,
-)  # fmt: skip
+)
 from s2pg.critics import NOTHING, Critic, Values, state_value, unroll
 from s2pg.kernel import Kernel
 from s2pg.memory import Evaluation, Memory, restarts

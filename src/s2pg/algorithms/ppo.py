@@ -30,7 +30,7 @@ from s2pg.algorithms.onpolicy import (
     over_minibatches,
     standardise,
     values,
-)  # fmt: skip
+)
 from s2pg.optimise import adam, norm, step
 from s2pg.options import option
 from s2pg.types import total

@@ -30,7 +30,7 @@ from s2pg.algorithms.offpolicy import (
     mean,
     regression,
     unfold,
-)  # fmt: skip
+)
 from s2pg.critics import Critic
 from s2pg.heads import Heads, noisy_action_head, noisy_state_head
 from s2pg.kernel import Kernel

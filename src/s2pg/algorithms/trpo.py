@@ -40,7 +40,7 @@ from s2pg.algorithms.onpolicy import (
     over_minibatches,
     standardise,
     values,
-)  # fmt: skip
+)
 from s2pg.distributions import Distribution
 from s2pg.kernel import Kernel
 from s2pg.memory import Evaluation

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.heads import Drawn, StateHeadBuilder
+from s2pg.heads import Drawn, StateHeadBuilder, no_noise
 from s2pg.kernel import Kernel, Step
 from s2pg.types import Decision, State
 
@@ -114,13 +114,21 @@ class Memory(eqx.Module):
         """A replayed sample under the present parameters; with a key, stored states may be refreshed."""
 
 
+class ActionRule(Memory):
+    """A rule under which the action is all that is decided."""
+
+    def halves(self, action: object, state: object) -> Decision:
+        return Decision(action)
+
+    def state_head(self, drawn: Drawn) -> StateHeadBuilder:
+        return no_noise
+
+    def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
+        action, log_prob = step.action.draw(key)
+        return Decision(action), Decision(log_prob)
+
+
 # What rules share ----------------------------------------------------------------------------------------------------
-
-
-def draw_action(step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
-    """(u, log pi(u | o, z)) where the action is all that is decided."""
-    action, log_prob = step.action.draw(key)
-    return Decision(action), Decision(log_prob)
 
 
 def consecutive(length: int, steps: int, lanes: int) -> Segments:

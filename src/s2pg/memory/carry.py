@@ -7,25 +7,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.heads import Drawn, StateHeadBuilder, no_noise
-from s2pg.kernel import Kernel, Step
+from s2pg.kernel import Kernel
 from s2pg.memory.base import (
+    ActionRule,
     Evaluation,
-    Memory,
     ReplayEvaluation,
     ReplaySample,
     Sample,
     Segments,
     Spans,
     consecutive,
-    draw_action,
     judge,
     walk,
-)  # fmt: skip
+)
 from s2pg.types import Decision, State
 
 
-class CarryRule(Memory):
+class CarryRule(ActionRule):
     """z' is no part of the decision. Out of a replay buffer it is rebuilt from the `history` observations before."""
 
     history: int = eqx.field(static=True, default=0)
@@ -33,15 +31,6 @@ class CarryRule(Memory):
     @property
     def spans(self) -> Spans:
         return Spans(rows=self.history + 1)
-
-    def halves(self, action: object, state: object) -> Decision:
-        return Decision(action)
-
-    def state_head(self, drawn: Drawn) -> StateHeadBuilder:
-        return no_noise
-
-    def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
-        return draw_action(step, key)
 
     def segments(self, steps: int, lanes: int) -> Segments:
         return consecutive(1, steps, lanes)

@@ -22,7 +22,7 @@ from s2pg.memory.base import (
     Spans,
     consecutive,
     mix,
-)  # fmt: skip
+)
 from s2pg.options import option
 from s2pg.types import Decision, State
 

@@ -7,29 +7,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from s2pg.heads import Drawn, StateHeadBuilder, no_noise
-from s2pg.kernel import Kernel, Step
+from s2pg.kernel import Kernel
 from s2pg.memory.base import (
+    ActionRule,
     Evaluation,
-    Memory,
     ReplayEvaluation,
     ReplaySample,
     Sample,
     Segments,
     Spans,
     consecutive,
-    draw_action,
     ending_at_each,
     judge,
     mix,
     restarts,
     walk,
-)  # fmt: skip
+)
 from s2pg.options import option
 from s2pg.types import Decision, State
 
 
-class UnrollRule(Memory):
+class UnrollRule(ActionRule):
     """z' = eta(o, z) is recomputed along a segment of n steps from the state at its head.
 
     `last` takes the loss on the last step of each sample alone; then every step of a batch ends a sample of
@@ -55,15 +53,6 @@ class UnrollRule(Memory):
     @property
     def spans(self) -> Spans:
         return Spans(self.burn_in + self.length, 1 if self.last else self.length)
-
-    def halves(self, action: object, state: object) -> Decision:
-        return Decision(action)
-
-    def state_head(self, drawn: Drawn) -> StateHeadBuilder:
-        return no_noise
-
-    def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
-        return draw_action(step, key)
 
     def segments(self, steps: int, lanes: int) -> Segments:
         return (ending_at_each if self.last else consecutive)(self.length, steps, lanes)
