@@ -8,7 +8,8 @@ SB3 := .venv-sb3
 SB3_STAMP := $(SB3)/.installed
 # Two test workers on two cores: one thread each is faster than two that fight.
 ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS" NPROC=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-PYTEST := $(ONE_THREAD) $(BIN)/pytest -n 2 -q
+# A file's tests stay together: they share what they have compiled.
+PYTEST := $(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile -q
 
 .PHONY: demo test test-slow lint install sb3 sb3-compare clean
 

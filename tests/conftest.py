@@ -9,8 +9,8 @@ import os
 # time, and optimising them makes it three times as long.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
-import jax  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
+import jax
+from jaxtyping import install_import_hook
 
 # Before the first import of s2pg: its annotations, shapes included, are then checked at every call.
 install_import_hook("s2pg", "beartype.beartype")
@@ -18,4 +18,6 @@ install_import_hook("s2pg", "beartype.beartype")
 from s2pg.configure import compilation_cache  # noqa: E402
 
 compilation_cache()
+# Everything is kept: what one worker has compiled another need not compile again.
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from s2pg.algorithms.base import normalised
 from s2pg.algorithms.base import samples as rule_samples
@@ -28,10 +29,8 @@ def built(label, env=DISCRETE, algorithm="ppo", critic=None, **hyper):
 
 def shaken(network, key, size=0.5):
     """Random parameters everywhere: fresh networks have zero biases and action heads that ignore the rest."""
-    leaves, tree = jax.tree.flatten(network)
-    keys = jax.random.split(key, len(leaves))
-    noise = [size * jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(tree, [leaf + n for leaf, n in zip(leaves, noise, strict=True)])
+    flat, restored = ravel_pytree(network)
+    return restored(flat + size * jax.random.normal(key, flat.shape, flat.dtype))  # one draw: each takes a second
 
 
 def with_kernel(state, kernel):
