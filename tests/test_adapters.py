@@ -317,7 +317,9 @@ def test_observations_without_a_state_are_refused(monkeypatch):
 SMALL = {"lanes": 2, "steps": 8, "minibatches": 1, "epochs": 1, "size": 8, "width": 8}
 
 
-@pytest.mark.parametrize(("name", "options"), [("brax:walk", {"starts": 3}), ("gymnax:Grid-v0", {})])
+@pytest.mark.parametrize(
+    ("name", "options"), [("brax:walk", {"starts": 3}), pytest.param("gymnax:Grid-v0", {}, marks=pytest.mark.slow)]
+)
 def test_ppo_learns_from_them_and_goes_on_where_it_was(tmp_path, name, options):
     train = lambda out, steps, resume: s2pg.train(  # noqa: E731
         "ppo", tasks.make(name, horizon=5, **options), critic="critic", hyper=SMALL, steps=steps, out=tmp_path / out,

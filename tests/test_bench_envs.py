@@ -1,6 +1,5 @@
 """Steps of robots a second: rows, what their ratios are against, and that everything opened is closed."""
 
-import importlib
 import json
 import multiprocessing
 import subprocess
@@ -13,11 +12,9 @@ import jax
 import pytest
 
 from s2pg import bench
-from s2pg.bench import Settings
+from s2pg.bench import Settings, envs
 from s2pg.bench.base import Workload
 from s2pg.cli.main import main
-
-envs = importlib.import_module("s2pg.bench.envs")  # the package has a function of that name
 
 SMALL = ["--rounds", "2", "--host-lanes", "2", "--steps", "3"]
 
@@ -94,17 +91,19 @@ def test_rows_of_the_device_are_left_out_on_a_cpu_and_compiled_first_where_they_
     asked: list[dict] = []
     monkeypatch.setattr(envs, "make", lambda task, backend, **options: asked.append(options))
     monkeypatch.setattr(envs.jax, "default_backend", lambda: "cpu")
-    assert list(envs.envs(Settings(tasks=("ant",)))) == ["ant sync", "ant async", "ant gymnasium"]
-    made = envs.envs(Settings(tasks=("ant",), labels=("sync", "mjx", "mjx, ppo s2pg")))
+    assert list(envs.workloads(Settings(tasks=("ant",)))) == ["ant sync", "ant async", "ant gymnasium"]
+    made = envs.workloads(Settings(tasks=("ant",), labels=("sync", "mjx", "mjx, ppo s2pg")))
     assert sorted(built) == ["mjx", "mjx, ppo s2pg"]
     assert made["ant mjx"].facts["lanes"] == Settings().device_lanes
     assert made["ant mjx, ppo s2pg"].facts["share_of"] == "ant mjx"
     asked.clear()
     quick = ("mjx, iterations=4", "mjx, ppo s2pg, iterations=4")
-    assert envs.envs(Settings(tasks=("ant",), labels=quick))[f"ant {quick[1]}"].facts["share_of"] == f"ant {quick[0]}"
+    assert (
+        envs.workloads(Settings(tasks=("ant",), labels=quick))[f"ant {quick[1]}"].facts["share_of"] == f"ant {quick[0]}"
+    )
     assert asked == [{"iterations": "4"}]
     monkeypatch.setattr(envs.jax, "default_backend", lambda: "gpu")
-    assert len(envs.envs(Settings())) == 25
+    assert len(envs.workloads(Settings())) == 25
 
 
 def test_a_share_is_of_the_rate_of_the_row_named_and_everything_is_closed_even_after_an_error(monkeypatch):

@@ -13,6 +13,8 @@ from s2pg.config.presets import PRESETS, Preset, Situation, register_presets
 from s2pg.config.presets.base import SWITCHES, merged
 from s2pg.critics import BranchedCritic, PlainCritic, RecurrentCritic
 from s2pg.errors import UserError
+from s2pg.kernels import KERNELS
+from s2pg.kernels.gru import GRUKernel
 from s2pg.memory import CarryRule, DrawRule, UnrollRule
 from s2pg.options import option
 from s2pg.runs import training
@@ -105,6 +107,16 @@ def test_points_that_do_not_go_together_are_refused_in_one_line(algorithm, env, 
 
 
 # Hyper-parameters ----------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_cannot_be_unrolled_is_refused_by_bptt_alone(monkeypatch):
+    class Forward(GRUKernel):
+        unrolls = False
+
+    monkeypatch.setitem(KERNELS, "forward", Forward)
+    assert resolve("ppo", DISCRETE, memory="s2pg", kernel="forward", hyper=TINY)[1].kernel.func is Forward
+    with pytest.raises(UserError, match="'forward' cannot be unrolled, which memory 'bptt-3' needs; use s2pg"):
+        resolve("ppo", DISCRETE, memory="bptt-3", kernel="forward", hyper=TINY)
 
 
 def test_hyper_parameters_are_those_of_algorithm_memory_networks_and_kernel():

@@ -294,7 +294,8 @@ def test_an_option_may_not_be_called_what_the_algorithm_calls_its_own(monkeypatc
     resolve("ppo", s2pg.make("masked-pendulum"), kernel="damped")
 
 
-def test_what_oscillators_learnt_is_printed(tmp_path, capsys):
+@pytest.mark.slow
+def test_what_oscillators_learned_is_printed(tmp_path, capsys):
     run = s2pg.train(
         "reinforce", "masked-pendulum", kernel="cpg", hyper={"lanes": 2, "oscillators": 2}, steps=400, borders=1,
         episodes=2, out=tmp_path / "run", say=lambda line: None,

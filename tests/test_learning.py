@@ -24,7 +24,9 @@ def scores(algorithm, env, label, out, seeds, steps=None, kernel=None, hyper=Non
     return found
 
 
-@pytest.mark.parametrize("label", ["s2pg", "s2pg-pathwise", "bptt-4", pytest.param("window-4", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "label", ["s2pg", "s2pg-pathwise", *(pytest.param(each, marks=pytest.mark.slow) for each in ("bptt-4", "window-4"))]
+)
 def test_ppo_solves_a_short_recall(label, tmp_path):
     assert scores("ppo", SHORT, label, tmp_path / "run", [0], 50_000, hyper=SMALL).min() >= SOLVED
 

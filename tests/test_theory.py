@@ -205,7 +205,7 @@ def test_discrete_actions_have_a_variance_but_no_bound():
 # The command ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["variance", "bias"])
+@pytest.mark.parametrize("name", [pytest.param("variance", marks=pytest.mark.slow), "bias"])
 def test_the_command_draws_and_writes_its_numbers(name, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(studies, "NOISES", (0.1, 1.0))
     monkeypatch.setattr(studies, "CUTS", (1, 4))

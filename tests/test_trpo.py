@@ -195,7 +195,7 @@ def gathered(algorithm, state, batch, seed=0):
     return algorithm.gather(networks, Learning(batch, advantage, values.value, values.h))
 
 
-@pytest.mark.parametrize("label", ["s2pg", "bptt-3"])
+@pytest.mark.parametrize("label", ["s2pg", pytest.param("bptt-3", marks=pytest.mark.slow)])
 def test_conjugate_gradients_agree_with_a_dense_solve_of_the_explicit_fisher_matrix(label):
     algorithm = built(label, CONTINUOUS, algorithm="trpo")
     state, _, batch = batches(label, CONTINUOUS)
@@ -293,7 +293,13 @@ METRICS = {
 
 
 # A ratio over z', a slope through it, segments, and a decision that is the action alone.
-CASES = [("s2pg", DISCRETE), ("s2pg-pathwise", DISCRETE), ("bptt-3", DISCRETE), ("window-3", CONTINUOUS)]
+SLOW = pytest.mark.slow  # each compiles for a quarter of a minute
+CASES = [
+    ("s2pg", DISCRETE),
+    pytest.param("s2pg-pathwise", DISCRETE, marks=SLOW),
+    pytest.param("bptt-3", DISCRETE, marks=SLOW),
+    ("window-3", CONTINUOUS),
+]
 
 
 @pytest.mark.parametrize(("label", "env"), CASES, ids=lambda part: part if isinstance(part, str) else part.cue)

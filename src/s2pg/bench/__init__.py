@@ -16,17 +16,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from s2pg.bench import envs, memory, offpolicy
 from s2pg.bench.base import Settings, Workload
-from s2pg.bench.envs import envs
-from s2pg.bench.memory import memory
-from s2pg.bench.offpolicy import MATRICES, offpolicy
+from s2pg.bench.offpolicy import MATRICES
 from s2pg.errors import unknown
 from s2pg.io import provenance
 
 __all__ = ["BENCHES", "Settings", "run"]
 
 SCHEMA = 2
-BENCHES: dict[str, Callable[[Settings], dict[str, Workload]]] = {"memory": memory, "offpolicy": offpolicy, "envs": envs}
+BENCHES: dict[str, Callable[[Settings], dict[str, Workload]]] = {
+    "memory": memory.workloads, "offpolicy": offpolicy.workloads, "envs": envs.workloads,
+}  # fmt: skip
 
 
 def run(name: str, settings: Settings, report: Callable[[int], None] = lambda done: None) -> dict[str, Any]:

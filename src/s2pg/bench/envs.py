@@ -40,7 +40,7 @@ from s2pg.runs.request import Request
 SYNC, ASYNC, HOST, DEVICE, TRAINING = "sync", "async", "gymnasium", "mjx", "mjx, ppo s2pg"
 
 
-def envs(settings: Settings) -> dict[str, Workload]:
+def workloads(settings: Settings) -> dict[str, Workload]:
     """One step of each robot, each way."""
     # On a CPU MJX compiles for minutes, only to be slower than MuJoCo itself: there it has to be asked for.
     chosen = settings.labels or (tuple(ON_HOST) if jax.default_backend() == "cpu" else LABELS)

@@ -24,7 +24,7 @@ LABELS = (
 )  # fmt: skip
 
 
-def memory(settings: Settings) -> dict[str, Workload]:
+def workloads(settings: Settings) -> dict[str, Workload]:
     """One update under each label."""
     env, width = make("pointmass-goal"), settings.width or 64
     sizes = {"lanes": settings.lanes, "steps": settings.steps, "width": width, "size": width}

@@ -31,7 +31,7 @@ MATRICES, STEPPING = "matrices", "stepping"
 TIMES = 10  # updates in one timed piece of work
 
 
-def offpolicy(settings: Settings) -> dict[str, Workload]:
+def workloads(settings: Settings) -> dict[str, Workload]:
     """One update under each label, one with a step, and products of matrices."""
     env, width = make("pointmass-goal"), settings.width or 256
     assert isinstance(env, Env)
