@@ -67,6 +67,7 @@ def test_a_label_that_means_nothing_is_refused(text, told):
     [
         ("ppo", "s2pg", "policy", {}, PlainCritic, ("policy", "previous_action"), {"reads_state": True}),
         ("ppo", "bptt-3", "policy", {}, RecurrentCritic, ("policy", "previous_action"), {"layers": 1}),
+        ("ppo", "bptt-3", "policy", {"critic_state": True}, RecurrentCritic, None, {"reads_state": True}),
         ("sac", "bptt-3", "policy", {}, RecurrentCritic, ("policy", "previous_action"), {"layers": 2}),
         ("ppo", "bptt-3", "critic", {}, PlainCritic, ("critic", "previous_action"), {"reads_state": False}),
         ("ppo", "bptt-3", "critic", {"critic_state": True}, PlainCritic, None, {"reads_state": True}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -53,6 +54,12 @@ def _long(cls: type) -> str:
     """What the file of a class of ours says, with its formulas; of somebody else's class, its docstring."""
     own = cls.__module__.startswith("s2pg.")
     return inspect.cleandoc((sys.modules[cls.__module__].__doc__ if own else cls.__doc__) or "")
+
+
+def _flowing(text: str) -> str:
+    """Joins the lines of each paragraph, so that it fits any width; formulas, which are indented, stay."""
+    parts = text.split("\n\n")
+    return "\n\n".join(part if re.search(r"^ ", part, re.MULTILINE) else part.replace("\n", " ") for part in parts)
 
 
 def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Group:
@@ -107,7 +114,7 @@ def _one(name: str) -> Iterable[Group]:
 
 def _algorithm(name: str) -> Iterable[Group]:
     entry = ALGORITHMS[name]
-    yield Group(Text(name, "bold"), Text(_long(entry.cls) + "\n"))
+    yield Group(Text(name, "bold"), Text(_flowing(_long(entry.cls)) + "\n"))
     known = hyper.settings(name, "gru")  # which has no options of its own
     # Those that depend on the task have no default; whole episodes have as many steps as it says.
     steps = {"steps": "the horizon"} if traits(name).whole_episodes else {}
@@ -120,7 +127,7 @@ def _algorithm(name: str) -> Iterable[Group]:
 
 def _task(name: str) -> Iterable[Group]:
     prefix = prefix_of(name)
-    yield Group(Text(name, "bold"), Text(about(name) + "\n"))
+    yield Group(Text(name, "bold"), Text(_flowing(about(name)) + "\n"))
     yield _settings("options (--set)", task_settings(name), {})
     places = [Situation(f"{prefix}ID" if prefix else name, backend) for backend in (None, "gymnasium", "mjx")]
     yield from _presets(
@@ -138,7 +145,7 @@ def _matches(preset: Preset, place: Situation) -> bool:
 
 
 def _kernel(name: str) -> Iterable[Group]:
-    yield Group(Text(name, "bold"), Text(_long(KERNELS[name]) + "\n"))
+    yield Group(Text(name, "bold"), Text(_flowing(_long(KERNELS[name])) + "\n"))
     if own := hyper.kernel_settings(name):
         yield _settings("its own hyper-parameters (--hyper)", own, {})
     given = {"": presets.common.PRESETS, **presets.PRESETS}

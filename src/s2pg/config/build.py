@@ -88,11 +88,10 @@ def build_critic(
         raise unknown("critic", critic, VIEWS)
     label, privileged = choice.label, critic == CRITIC
     reads, width = (CRITIC if privileged else label.actor_view, *previous), hyper["width"]
+    when = label.critic_z.privileged if privileged else label.critic_z.unprivileged
+    seen = ("width", width), ("reads_state", when == "always" or (when == "asked" and hyper["critic_state"]))
     if label.critic_memory and not privileged:
-        options = (("width", width), ("size", hyper["size"]), ("layers", 2 if replays else 1))
-        return Recipe(RecurrentCritic, reads, options)
+        return Recipe(RecurrentCritic, reads, (*seen, ("size", hyper["size"]), ("layers", 2 if replays else 1)))
     if label.draws and hyper.get("q_network") == "branched":
         return Recipe(BranchedCritic, reads, (("width", width),))
-    when = label.critic_z.privileged if privileged else label.critic_z.unprivileged
-    reads_state = when == "always" or (when == "asked" and hyper["critic_state"])
-    return Recipe(PlainCritic, reads, (("width", width), ("reads_state", reads_state)))
+    return Recipe(PlainCritic, reads, seen)

@@ -16,7 +16,7 @@ When = Literal["always", "asked", "never"]  # asked: by the hyper-parameter `cri
 
 
 class CriticInput(NamedTuple):
-    """When a critic without a memory of its own reads z: a privileged one, and one that sees what the policy sees."""
+    """When a critic reads z: a privileged one, and one that sees what the policy sees."""
 
     privileged: When
     unprivileged: When

@@ -13,12 +13,13 @@ from s2pg.types import Decision, Obs, read
 
 
 class RecurrentCritic(Critic):
-    """A GRU over the views it reads, and a perceptron of `layers` hidden layers over views, h and decision."""
+    """A GRU over the views it reads, and a perceptron over views, h, decision and, if `reads_state`, features of z."""
 
     encoder: Linear
     cell: GRU
     body: MLP
     reads: tuple[str, ...] = eqx.field(static=True)
+    reads_state: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -28,16 +29,17 @@ class RecurrentCritic(Critic):
         key: PRNGKeyArray,
         *,
         reads: tuple[str, ...],
+        reads_state: bool,
         size: int,
         width: int,
-        layers: int,
+        layers: int,  # hidden ones of the perceptron
     ):
         encoder, cell, body = jax.random.split(key, 3)
-        self.reads = reads
+        self.reads, self.reads_state = reads, reads_state
         inputs = sum(views[name] for name in reads)
         self.encoder = Linear(inputs, width, key=encoder, gain=2.0**0.5)
         self.cell = GRU(width, size, key=cell)
-        total = inputs + size + sum(jax.tree.leaves(decision))
+        total = inputs + size + features * reads_state + sum(jax.tree.leaves(decision))
         self.body = MLP([total, *[width] * layers, 1], key=body, last_gain=0.1)
 
     def initial(self) -> Array:
@@ -47,4 +49,5 @@ class RecurrentCritic(Critic):
         return self.cell.advance(self.cell.project(jax.nn.relu(self.encoder(read(obs, self.reads)))), h)
 
     def __call__(self, obs: Obs, h: Array, features: Array, decision: Decision) -> Array:
-        return self.body(jnp.concatenate([read(obs, self.reads), h, *jax.tree.leaves(decision)]))[0]
+        seen = [features] if self.reads_state else []
+        return self.body(jnp.concatenate([read(obs, self.reads), h, *seen, *jax.tree.leaves(decision)]))[0]
