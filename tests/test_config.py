@@ -219,6 +219,25 @@ def test_presets_of_ones_own_are_added(monkeypatch):
     assert (found.hyper["size"], found.hyper["width"], found.steps) == (9, 32, 77)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "preset", "told"),
+    [
+        ("pppo", Preset({}, {}), "unknown algorithm 'pppo'; did you mean ppo"),
+        ("ppo", Preset({"memory": "s2pg"}, {}), "unknown axis of a preset 'memory'"),
+        ("ppo", Preset({"label": "bptt-8"}, {}), "unknown label of a preset 'bptt-8'; did you mean bptt-N"),
+    ],
+)
+def test_presets_that_could_never_hold_are_refused(algorithm, preset, told):
+    with pytest.raises(UserError, match=told):
+        register_presets(algorithm, preset)
+
+
+def test_a_preset_of_a_hyper_parameter_that_there_is_not_is_refused(monkeypatch):
+    monkeypatch.setitem(PRESETS, "ppo", (*PRESETS["ppo"], Preset({}, {"lerning_rate": 1.0})))
+    with pytest.raises(UserError, match="in a preset of ppo 'lerning_rate'; did you mean learning_rate"):
+        resolve("ppo", DISCRETE)
+
+
 def test_robots_have_presets_of_their_own_on_each_backend():
     host, device = (s2pg.make("halfcheetah", backend=backend) for backend in ("gymnasium", "mjx"))
     for env, lanes, steps in ((host, 8, 1_000_000), (device, 1024, 10_000_000)):

@@ -85,6 +85,15 @@ def test_the_judge_is_trained_on_data_that_all_seeds_share(extras):
     np.testing.assert_allclose(judge_loss(judge, given, given), 2 * np.log(2), rtol=1e-6)
 
 
+def test_a_policy_of_a_task_from_a_function_does_not_look_at_what_was_hidden(extras, tmp_path):
+    small = {"lanes": 2, "steps": 8, "size": 4, "width": 4, "epochs": 1, "minibatches": 1}
+    task = s2pg.make("blind-pendulum", horizon=8)
+    run = s2pg.train("ppo", task, memory="none", hyper=small, steps=16, borders=1, episodes=1, out=tmp_path / "run")
+    policy = s2pg.load(run.path)
+    assert policy.hide == (2,)
+    np.testing.assert_array_equal(*(policy.session()(np.array([1.0, 0.0, speed])) for speed in (0.0, 5.0)))
+
+
 def test_a_task_from_a_function_can_be_made_again(extras):
     task = s2pg.make("blind-pendulum", horizon=7)
     assert task.spec.horizon == 7

@@ -14,7 +14,7 @@ from s2pg.types import Decision, Obs, State, read
 
 
 class Actor(eqx.Module):
-    """Kernel, memory rule and normaliser in one: collect, evaluate, session, video and export all act through this."""
+    """Kernel, memory rule and normaliser in one: collecting, evaluation, sessions and films all act through this."""
 
     kernel: Kernel
     normaliser: Normaliser

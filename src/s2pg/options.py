@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import functools
 import inspect
 import math
 import typing
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import numpy as np
 
 from s2pg.errors import UserError, unknown
 
@@ -37,6 +39,8 @@ class Option:
 
     def check(self, what: str, value: Any) -> None:
         """Refuses a value outside the bounds or the choices; `what` names the setting in the message."""
+        if value is None:  # the default of a setting that may be left open
+            return
         if self.choices:
             if value not in self.choices:
                 raise unknown(what, str(value), self.choices)
@@ -63,7 +67,7 @@ class Option:
 
 
 class Setting(NamedTuple):
-    """A declared setting: its default (None where there is none), its type (None where any will do), its meaning."""
+    """A declared setting: its default (`Parameter.empty`: it must be given), its type (None: any), its meaning."""
 
     default: Any
     kind: type | None
@@ -113,7 +117,9 @@ def argument_settings(maker: Callable[..., Any], keyword_only: bool = False) -> 
     hints = _hints(maker.__init__ if isinstance(maker, type) else maker)
     found = {}
     for each in inspect.signature(maker).parameters.values():
-        if each.kind is each.VAR_KEYWORD or (keyword_only and each.kind is not each.KEYWORD_ONLY):
+        if each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
+            continue
+        if keyword_only and each.kind is not each.KEYWORD_ONLY:
             continue
         hint, meaning = hints.get(each.name), Option()
         if typing.get_origin(hint) is typing.Annotated:
@@ -150,9 +156,10 @@ def literal(value: Any) -> Any:
 def _coerce(what: str, value: Any, kind: type | None) -> Any:
     if kind is None:
         return value
+    value = value.item() if isinstance(value, np.generic) else value
     given = str(value) if kind is str else literal(value)
     # 3 is a fine float and 3.0 a fine int, but True is neither, though Python counts it among the ints.
-    number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+    number = isinstance(given, int | float) and not isinstance(given, bool) and abs(given) < math.inf
     if kind in (str, bool) and isinstance(given, kind):
         return given
     if number and (kind is float or (kind is int and float(given).is_integer())):
@@ -169,7 +176,13 @@ def _kind(hint: Any, default: Any) -> type | None:
 
 
 def _hints(thing: Any) -> dict[str, Any]:
+    """Annotations by name; of those that name what exists for type checkers only, as many as can be read."""
+    thing = thing.func if isinstance(thing, functools.partial) else thing
     try:
         return typing.get_type_hints(thing, include_extras=True)
-    except (NameError, TypeError):  # names that exist for type checkers only: defaults tell the types then
-        return {}
+    except (NameError, TypeError):
+        known, found = getattr(thing, "__globals__", {}), {}
+        for name, annotation in getattr(thing, "__annotations__", {}).items():
+            with contextlib.suppress(Exception):  # what `get_type_hints` does, one by one: this one cannot be read
+                found[name] = eval(annotation, known) if isinstance(annotation, str) else annotation
+        return found

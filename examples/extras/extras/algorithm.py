@@ -51,7 +51,7 @@ class Lookalike(Algorithm):
         return self.inner.actor(policy, explore)
 
     def store(self, state: TrainState, batch: Transition) -> TrainState:
-        return self._outside(state, self.inner.store(self._inside(state), batch))
+        return self._outside(state, self.inner.store(self._inside(state), self._paid(state.learner.judge, batch)))
 
     def init(self, spec: Spec, shared: Given, *, key: PRNGKeyArray) -> TrainState:
         inner_key, judge_key = jax.random.split(key)
@@ -66,12 +66,15 @@ class Lookalike(Algorithm):
         own, seen = state.learner, batch.next_obs[POLICY]
         loss, gradient = jax.value_and_grad(judge_loss)(own.judge, shared, seen.reshape(-1, seen.shape[-1]))
         judge, optimiser = step(adam(self.judge_rate, 0.5), gradient, own.optimiser, own.judge)
-        bonus = jax.nn.log_sigmoid(jax.vmap(jax.vmap(judge))(seen)[..., 0])
-        paid = batch._replace(reward=batch.reward + self.bonus_weight * bonus)
-        after, metrics = self.inner.update(self._inside(state), paid, shared, key)
-        own = own._replace(judge=judge, optimiser=optimiser, seen=own.seen + bonus.size)
+        after, metrics = self.inner.update(self._inside(state), self._paid(judge, batch), shared, key)
+        own = own._replace(judge=judge, optimiser=optimiser, seen=own.seen + batch.reward.size)
         told = {"judge_loss": loss, "judged": own.seen.astype(jnp.float32)}
         return self._outside(state._replace(learner=own), after), metrics | told
+
+    def _paid(self, judge: MLP, batch: Transition) -> Transition:
+        """The batch with the bonus in its rewards."""
+        bonus = jax.nn.log_sigmoid(jax.vmap(jax.vmap(judge))(batch.next_obs[POLICY])[..., 0])
+        return batch._replace(reward=batch.reward + self.bonus_weight * bonus)
 
     def _inside(self, state: TrainState) -> TrainState:
         """The state as PPO knows it."""

@@ -64,8 +64,11 @@ def register_algorithm(name: str, cls: type, wraps: str | None = None) -> None:
     kind = Algorithm if wraps else PolicyAlgorithm
     if not (isinstance(cls, type) and issubclass(cls, kind)):
         raise UserError(f"algorithm '{name}' must be a subclass of s2pg.algorithms.base.{kind.__name__}, not {cls!r}")
+    if not wraps and not hasattr(cls, "traits"):
+        raise UserError(f"algorithm '{name}' needs a class attribute 'traits' (s2pg.algorithms.Traits)")
     if wraps:
-        find_algorithm(wraps)
+        if name in chain(wraps):
+            raise UserError(f"algorithm '{name}' cannot wrap itself")
         if "inner" not in {field.name for field in dataclasses.fields(cls)}:
             raise UserError(f"algorithm '{name}' wraps {wraps} and needs a field 'inner' to hold it")
     known = ALGORITHMS.get(name, Entry(cls)).cls

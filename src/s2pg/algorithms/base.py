@@ -40,7 +40,7 @@ class TrainState(NamedTuple):
     policy: Policy
     learner: Any  # the algorithm's own: critics, optimisers, targets, temperatures, discriminators, models ...
     replay: Any  # stored experience, () where an algorithm keeps none
-    updates: Array  # how many there have been
+    updates: Array  # how many there have been; off policy, gradient steps of the critics
 
 
 class Traits(NamedTuple):
@@ -60,7 +60,6 @@ class Plan(NamedTuple):
     uniform_warmup: bool = False  # whether those are taken at random
     whole_episodes: bool = False
     may_lag: bool = False  # on the host it may act one update behind, so that stepping and learning overlap
-    has_critic: bool = True
 
 
 class Algorithm(eqx.Module):
@@ -89,13 +88,13 @@ class Algorithm(eqx.Module):
 
     @abstractmethod
     def store(self, state: TrainState, batch: Transition) -> TrainState:
-        """Keeps a batch [T, N] without learning from it."""
+        """Keeps a batch [T, N] without learning from it: those of the warm-up come this way."""
 
     @abstractmethod
     def update(
         self, state: TrainState, batch: Transition, shared: PyTree, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
-        """Learns from a fresh batch [T, N]; pure, knows no environment."""
+        """Learns from a fresh batch [T, N]; pure, knows no environment. Metrics are finite scalars."""
 
 
 class PolicyAlgorithm(Algorithm):

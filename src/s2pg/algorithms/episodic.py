@@ -48,7 +48,7 @@ class Episodic(PolicyAlgorithm):
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.lanes, self.steps, whole_episodes=True, has_critic=False)
+        return Plan(self.lanes, self.steps, whole_episodes=self.traits.whole_episodes)
 
     def init_policy(self, spec: Spec, *, key: PRNGKeyArray) -> Policy:
         heads = plain_heads(self.memory, spec, self.action_log_std)

@@ -31,7 +31,7 @@ A method is a point in the product of three axes, each chosen on its own:
   algorithm    what the update is                        ppo | trpo | sac | td3 | ddpg | ...
 
 Start here:
-  s2pg demo                                         watch three memory rules learn (minutes)
+  s2pg demo                                         watch four memory labels learn (minutes)
   s2pg list                                         every task, algorithm, memory rule and kernel
   s2pg train ppo --task recall --memory bptt-8      train, into runs/recall-ppo-bptt-8
   s2pg eval runs/recall-ppo-bptt-8 --video out.gif  watch what it does

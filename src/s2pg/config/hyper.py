@@ -40,8 +40,8 @@ def settings(algorithm: str, kernel: str) -> dict[str, Setting]:
         found = _joined(found, field_settings(ALGORITHMS[name].cls), f"algorithm '{name}'")
     replays = traits(algorithm).replays
     for owner in (DrawRule, UnrollRule, CarryRule, NetworkSettings):
-        declared = field_settings(owner)
-        found |= {name: each for name, each in declared.items() if replays or not each.option.replay}
+        asked = {name: each for name, each in field_settings(owner).items() if replays or not each.option.replay}
+        found = _joined(found, asked, f"algorithm '{algorithm}'")
     return _joined(found, kernel_settings(kernel), f"kernel '{kernel}'")
 
 

@@ -79,7 +79,7 @@ class GymTask:
 
     def __init__(self, id: str, hide: Hide = (), horizon: Horizon = None, **options: Any):
         self.id = id if id.startswith(PREFIX) else PREFIX + id
-        hide = hidden(hide)
+        self.hide = hide = hidden(hide)
         if "render_mode" in options:
             raise UserError(f"render_mode of {id} is set by films")
         steps = limit(id, horizon, UNLIMITED, "max_episode_steps", options)

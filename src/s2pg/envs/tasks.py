@@ -30,6 +30,7 @@ TASKS: dict[str, Maker] = {
     "masked-pendulum": MaskedPendulum,
     **ROBOT_TASKS,
 }
+BUILT_IN = frozenset(TASKS)
 # Environments of other libraries: what makes one from its name, prefix included, and options that it checks itself.
 PREFIXES: dict[str, Maker] = {
     gymnasium.PREFIX: GymTask,

@@ -176,7 +176,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def fingerprint(tree: PyTree) -> str:
     """A sum over names, types, shapes and bytes of all arrays: tells trees apart; that of an empty tree is empty."""
     digest = hashlib.sha256()
-    for name, leaf in (named := _named(tree)[0]).items():
+    try:
+        named = _named(tree)[0]
+    except TypeError as error:
+        raise UserError(f"shared data must be arrays: {error}") from None
+    for name, leaf in named.items():
         entry, array = _encode(name, leaf)
         digest.update(_dump(entry))
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -11,10 +11,12 @@ import jax
 
 from s2pg.actor import Actor
 from s2pg.algorithms import Policy
+from s2pg.envs.adapter import Adapter
 from s2pg.envs.base import Env
+from s2pg.envs.gymnasium import GymTask
 from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco.options import DEVICE_ONLY
-from s2pg.envs.tasks import make, prefix_of
+from s2pg.envs.tasks import BUILT_IN, make, prefix_of
 from s2pg.errors import UserError
 from s2pg.io import checkpoint
 from s2pg.io.sinks import Row, read_metrics
@@ -54,9 +56,16 @@ class Run:
         built = self.experiment.build(self.spec)
         like = eqx.filter_eval_shape(lambda key: built.init_policy(self.spec, key=key), jax.random.key(0))
         found, _ = checkpoint.load(file, like._asdict())
-        # A robot's hidden entries are not in its policy's view at all; those of others are seen as 0.
-        hide = self.experiment.options.get("hide", ()) if prefix_of(self.experiment.task) else ()
-        return LoadedPolicy(built.actor(Policy(**found), explore), self.spec, tuple(hide))
+        return LoadedPolicy(built.actor(Policy(**found), explore), self.spec, self._hidden())
+
+    def _hidden(self) -> tuple[int, ...]:
+        """The entries that its task shows as 0. A robot's hidden entries are not in its policy's view at all."""
+        experiment = self.experiment
+        if prefix_of(experiment.task):
+            return tuple(experiment.options.get("hide", ()))
+        # A task that the user registered may be another library's underneath.
+        task = self.env() if experiment.task not in BUILT_IN else None
+        return task.hide if isinstance(task, Adapter | GymTask) else ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,7 +51,7 @@ def learning_steps(plan: Plan, steps: int) -> int:
 
 
 def updates_per_chunk(plan: Plan, steps: int, borders: int = 50) -> int:
-    """So many updates between two borders that a run of `steps` has about 50 of them."""
+    """So many updates between two borders that a run of `steps` has about `borders` of them."""
     return max(1, round(learning_steps(plan, steps) / (plan.lanes * plan.steps * borders)))
 
 
@@ -62,6 +62,7 @@ def check(algorithm: Algorithm, spec: Spec, seeds: Sequence[int], steps: int, sh
     """Refuses a run that would end before it learns, or that would not fit, before anything is built."""
     if learning_steps(algorithm.plan, steps) <= 0:
         raise UserError(f"{steps:,} steps are all warm-up (learning_starts): train for more")
+    checkpoint.fingerprint(shared)  # which refuses what is no array
     needed = len(seeds) * replay_bytes(algorithm, spec, shared)
     if needed:
         check_room(needed, len(seeds), int(ROOM * device_memory()))

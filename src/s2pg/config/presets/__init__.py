@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from s2pg.algorithms import chain, traits
+from s2pg.algorithms import chain, find_algorithm, traits
 from s2pg.config import hyper as hypers
-from s2pg.config.labels import Choice
+from s2pg.config.labels import LABELS, Choice
 from s2pg.config.presets import common, ddpg, gpomdp, ppo, reinforce, sac, td3, trpo
-from s2pg.config.presets.base import SWITCHES, Preset, Situation, merged
-from s2pg.errors import UserError
+from s2pg.config.presets.base import AXES, SWITCHES, Preset, Situation, merged
+from s2pg.errors import UserError, unknown
 from s2pg.types import CRITIC, POLICY, Spec
 
 __all__ = ["PRESETS", "Preset", "Situation", "Values", "of_algorithm", "register_presets", "resolve", "values"]
@@ -37,7 +37,13 @@ def of_algorithm(algorithm: str) -> list[Preset]:
 
 
 def register_presets(algorithm: str, *presets: Preset) -> None:
-    """Gives an algorithm presets of your own, beside those it has."""
+    """Gives an algorithm presets of your own (`s2pg.config.presets.Preset`), beside those it has."""
+    find_algorithm(algorithm)
+    for preset in presets:
+        for axis in preset.match.keys() - set(AXES):
+            raise unknown("axis of a preset", axis, AXES)
+        if (label := preset.match.get("label")) and label not in LABELS:
+            raise unknown("label of a preset", label, LABELS)
     PRESETS[algorithm] = (*PRESETS.get(algorithm, ()), *presets)
 
 
@@ -54,6 +60,8 @@ def resolve(
     """The complete hyper-parameters: defaults, preset, what the user gave, and what follows from the rest."""
     kind = traits(algorithm)
     hyper = hypers.defaults(algorithm, kernel) | {"lanes": 128, "steps": spec.horizon if kind.whole_episodes else 32}
+    for name in preset.hyper.keys() - hyper.keys():
+        raise unknown(f"hyper-parameter in a preset of {algorithm}", name, hyper)
     hyper |= {**preset.hyper, **given}
     if kind.whole_episodes and hyper["steps"] < spec.horizon:
         raise UserError(f"{algorithm} learns from whole episodes of up to {spec.horizon} steps, not {hyper['steps']}")
