@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import math
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -159,7 +159,7 @@ def _coerce(what: str, value: Any, kind: type | None) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     given = str(value) if kind is str else literal(value)
     # 3 is a fine float and 3.0 a fine int, but True is neither, though Python counts it among the ints.
-    number = isinstance(given, int | float) and not isinstance(given, bool) and abs(given) < math.inf
+    number = isinstance(given, int | float) and not isinstance(given, bool) and abs(given) <= sys.float_info.max
     if kind in (str, bool) and isinstance(given, kind):
         return given
     if number and (kind is float or (kind is int and float(given).is_integer())):
