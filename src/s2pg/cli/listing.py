@@ -158,7 +158,7 @@ def _kernel(name: str) -> Iterable[Group]:
 def _label(name: str) -> Group:
     if name in labels.LABELS:
         label = labels.LABELS[name]
-    elif name.startswith(("s2pg", "bptt", "window")):
+    elif name.startswith(tuple(pattern.partition("-")[0] for pattern in labels.LABELS)):
         label = labels.parse(name).label
     else:
         raise unknown("name", name, [*TASKS, *ALGORITHMS, *KERNELS, *labels.LABELS])
