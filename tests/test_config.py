@@ -161,7 +161,8 @@ def chosen(*presets, **situation):
 @pytest.mark.parametrize(
     ("weaker", "stronger"),
     [
-        ({}, {"backend": "mjx"}),
+        ({}, {"backend": "device"}),
+        ({"backend": "device"}, {"backend": "mjx"}),
         ({"backend": "mjx"}, {"task": "robot"}),
         ({"task": "robot"}, {"task": "ant"}),
         ({"task": "robot", "backend": "mjx"}, {"task": "ant"}),

@@ -94,9 +94,9 @@ def test_a_robot_is_described_and_runs_on_the_host_without_an_accelerator():
         ({"noise": -1.0}, "noise of ant must be 0 or more, not -1.0"),
         ({"horizon": 0}, "horizon of ant must be 1 or more, not 0"),
         ({"mass": 0.3}, "unknown option of task ant 'mass'; did you mean masses"),
-        ({"backend": "warp"}, "unknown backend of ant 'warp'; known: auto, gymnasium, mjx"),
-        ({"backend": "gymnasium", "iterations": 3}, "option 'iterations' of ant is for backend=mjx"),
-        ({"backend": "gymnasium", "variants": 3}, "option 'variants' of ant is for backend=mjx"),
+        ({"backend": "wrap"}, "unknown backend of ant 'wrap'; did you mean warp?"),
+        ({"backend": "gymnasium", "iterations": 3}, "option 'iterations' of ant is for backend=mjx or warp"),
+        ({"backend": "gymnasium", "variants": 3}, "option 'variants' of ant is for backend=mjx or warp"),
         ({"backend": "mjx", "iterations": -1}, "iterations of ant must be 0 or more, not -1"),
         ({"backend": "mjx", "integrator": "leapfrog"}, "unknown integrator of ant 'leapfrog'; known: euler, model"),
     ],
@@ -204,7 +204,7 @@ def test_mistakes_behind_gymnasium_are_told_too():
     for options, message in (
         ({"spread": "all"}, "unknown spread of ant 'all'"),
         ({"mass": 0.3}, "unknown option of task ant 'mass'"),
-        ({"variants": 3}, "option 'variants' of ant is for backend=mjx"),
+        ({"variants": 3}, "option 'variants' of ant is for backend=mjx or warp"),
     ):
         with pytest.raises(UserError, match=message):
             RobotEnv("ant", **options)
@@ -231,7 +231,7 @@ def test_a_robot_is_drawn_from_either_backend(id):
     assert (lanes.render(0) != here).any()
     lanes.close()
     env = tasks.make(id, backend="mjx")
-    still, moved = (env.render(_state(env.model.qpos0 + shift)) for shift in (0.0, 0.3))
+    still, moved = (env.render(_state(env.simulator.model.qpos0 + shift)) for shift in (0.0, 0.3))
     assert _colours(still) > 20 and (still != moved).any()
 
 
@@ -261,7 +261,7 @@ def test_a_run_can_be_played_on_the_other_backend_whatever_the_first_was_told(tm
     run = Run(tmp_path)
     assert describe(run.env())[1] == {"backend": "mjx", "iterations": 8, "variants": 4, "noise": 0.1}
     assert describe(run.env(backend="gymnasium"))[1] == {"backend": "gymnasium", "noise": 0.1}
-    with pytest.raises(UserError, match="'iterations' of hopper is for backend=mjx"):
+    with pytest.raises(UserError, match="'iterations' of hopper is for backend=mjx or warp"):
         run.env(backend="gymnasium", iterations=8)
 
 

@@ -147,6 +147,21 @@ def test_an_actor_pays_for_corners():
     np.testing.assert_allclose(paid[1].gain, free[1].gain, rtol=1e-6)  # of the action alone
 
 
+def test_corners_may_cost_in_units_of_the_value():
+    """The mean of |Q_1|, of 3.6 and 1.5, is 2.55; nothing is learned by making that smaller."""
+    made = {
+        unit: td3(DrawRule(), actor_value="first", saturation_cost=0.2, saturation_unit=unit)
+        for unit in ("one", "value")
+    }
+    made["dear"] = td3(DrawRule(), actor_value="first", saturation_cost=0.2 * 2.55)
+    loss, gradient = zip(
+        *(actor_loss(each, two_transitions(), training_state()) for each in made.values()), strict=True
+    )
+    np.testing.assert_allclose(loss[1], loss[2], rtol=1e-5)
+    assert loss[1] > loss[0] + 0.01
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4), gradient[1], gradient[2])
+
+
 def test_beyond_the_bounds_is_as_deep_as_at_them():
     """A kernel of one's own may leave them a little."""
     z = jnp.array([[[2.0, 0.0]], [[-1.0, 0.0]]])

@@ -17,7 +17,7 @@ class EpisodeEnds(NamedTuple):
     """What there is to say of episodes that ended, step by step."""
 
     score: Any  # the return of each that did, NaN elsewhere
-    diverged: Any  # whether the simulation broke down, () where it cannot
+    faults: dict[str, Any]  # what may go wrong in a simulation, and whether it did
 
 
 class Carry(NamedTuple):
@@ -63,9 +63,9 @@ def outcome(row: Transition, after: Timestep) -> Transition:
 
 
 def episodes_seen(ended: EpisodeEnds) -> dict[str, Any]:
-    """Metrics of a batch on the device: the mean return of episodes, and how many a broken simulation ended."""
-    broken = {} if isinstance(ended.diverged, tuple) else {"diverged": jnp.sum(ended.diverged, dtype=jnp.float32)}
-    return {"train_return": jnp.nanmean(ended.score)} | broken
+    """Metrics of a batch on the device: the mean return of episodes, and in how many steps something went wrong."""
+    counts = {name: jnp.sum(flags, dtype=jnp.float32) for name, flags in ended.faults.items()}
+    return {"train_return": jnp.nanmean(ended.score)} | counts
 
 
 def add_score(score: Array, after: Timestep) -> tuple[Array, Array]:
@@ -87,7 +87,7 @@ def collect(
         )
         env_state, after = jax.vmap(env.step)(carry.env_state, rows.decision.action, jax.random.split(env_key, lanes))
         score, ended = add_score(carry.score, after)
-        return Carry(env_state, after, rows.next_z, score), (outcome(rows, after), EpisodeEnds(ended, after.diverged))
+        return Carry(env_state, after, rows.next_z, score), (outcome(rows, after), EpisodeEnds(ended, after.faults()))
 
     carry, (batch, ended) = jax.lax.scan(step, carry, jax.random.split(key, steps))
     return carry, batch, ended

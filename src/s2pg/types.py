@@ -52,6 +52,12 @@ class Timestep(NamedTuple):
     truncated: Array
     first: Array
     diverged: Any = ()  # whether a simulation broke down and ended the episode, where it can
+    overflowed: Any = ()  # whether a simulation had no room for all contacts, where that can be
+
+    def faults(self) -> dict[str, Any]:
+        """What may go wrong in this task, and whether it did."""
+        named = {"diverged": self.diverged, "overflowed": self.overflowed}
+        return {name: flags for name, flags in named.items() if not isinstance(flags, tuple)}
 
 
 class Transition(NamedTuple):

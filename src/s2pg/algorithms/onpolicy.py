@@ -151,15 +151,20 @@ def batch_values(networks: Networks, memory: State, batch: Transition) -> tuple[
 
 
 def over_minibatches(
-    body: Callable, carry: Any, samples: int, epochs: int, minibatches: int, key: PRNGKeyArray
+    body: Callable, carry: Any, take: Callable, samples: int, epochs: int, minibatches: int, key: PRNGKeyArray
 ) -> tuple[Any, Metrics]:
-    """`body(carry, chosen)` over minibatches of whole samples, shuffled anew each epoch; and its mean metrics."""
+    """Runs `body(carry, minibatch)` over minibatches of whole samples, shuffled anew each epoch.
+
+    `take` gets samples by their numbers, as arrays of which each row is one; the metrics that return are means.
+    """
     minibatches = min(minibatches, samples)
     size = samples // minibatches
 
     def epoch(carry: Any, key: PRNGKeyArray) -> tuple[Any, Metrics]:
         order = jax.random.permutation(key, samples)[: minibatches * size]
-        return jax.lax.scan(body, carry, order.reshape(minibatches, size))
+        # All at once, since on a GPU taking each minibatch by itself would be most of the work.
+        parts = jax.tree.map(lambda leaf: leaf.reshape(minibatches, size, *leaf.shape[1:]), take(order))
+        return jax.lax.scan(body, carry, parts)
 
     carry, metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
     return carry, jax.tree.map(jnp.mean, metrics)

@@ -61,13 +61,14 @@ class PPO(OnPolicy):
     ) -> tuple[Networks, Any, Metrics]:
         """Minibatches of whole samples, shuffled anew each epoch; after a KL stop they pass without effect."""
         segments = self.memory.segments(*learning.advantage.shape)
-        table = jax.tree.map(jnp.asarray, segments)
         learning, std = standardise(learning)
 
-        def minibatch(carry: tuple, chosen: Array) -> tuple[tuple, Metrics]:
-            networks, optimiser, stopped = carry
-            time, lane, valid = (column[chosen] for column in table)
-            piece = jax.tree.map(lambda leaf: leaf[time, lane], learning)
+        def take(chosen: Array) -> tuple[Learning, Array]:
+            time, lane, valid = (jnp.asarray(column)[chosen] for column in segments)
+            return jax.tree.map(lambda leaf: leaf[time, lane], learning), valid
+
+        def minibatch(carry: tuple, cut: tuple[Learning, Array]) -> tuple[tuple, Metrics]:
+            (networks, optimiser, stopped), (piece, valid) = carry, cut
             grads, metrics = jax.grad(self.loss, has_aux=True)(networks, piece, valid, std)
             stepped = [step(*parts) for parts in zip(self.optimisers, grads, optimiser, networks, strict=True)]
             new = Networks(*(each.network for each in stepped)), tuple(each.state for each in stepped)
@@ -79,9 +80,9 @@ class PPO(OnPolicy):
             metrics |= {"stopped": stopped.astype(jnp.float32), "actor_gradient": norm(grads.kernel)}
             return (networks, optimiser, stopped), metrics
 
-        carry, count = (networks, optimiser, jnp.zeros((), bool)), len(segments.time)
+        carry = networks, optimiser, jnp.zeros((), bool)
         (networks, optimiser, _), metrics = over_minibatches(
-            minibatch, carry, count, self.epochs, self.minibatches, key
+            minibatch, carry, take, len(segments.time), self.epochs, self.minibatches, key
         )
         return networks, optimiser, metrics
 

@@ -3,7 +3,7 @@
     u'   = clip(mu'(x') + clip(noise, -c, c), -1, 1)
     y    = r + gamma (1 - terminated) min_i Q_i'(s', z', u')
     L_Q  = 1/2 E sum_i (Q_i(s, z, u) - y)^2
-    L_mu = - E [Q_1(s, z, mu(x)) - k |arctanh mu^z(x)|^2],   every `policy_delay` steps
+    L_mu = - E [Q_1(s, z, mu(x)) - k c |arctanh mu^z(x)|^2],   every `policy_delay` steps; c = 1 or E |Q_1|
 
 mu is the mode of the policy, (mu^a, mu^z) under S2PG: its gradient is the sum of the action's and the state's term of
 the stateful deterministic policy gradient. Exploration and smoothing noise are decisions as well.
@@ -72,6 +72,9 @@ class TD3(OffPolicy):
     saturation_cost: float = option(
         0.0, "keeps z' of the actor out of the corners of [-1, 1], where its gradient vanishes, under s2pg", low=0
     )  # k
+    saturation_unit: Literal["one", "value"] = option(
+        "one", "what that cost is measured in: one (the reward's own unit), or value (the mean |Q| of the batch)"
+    )
 
     @property
     def steps_per_turn(self) -> int:
@@ -163,7 +166,9 @@ class TD3(OffPolicy):
         critic = state.learner.critic
         h, _ = critic_histories(critic, batch)
         values = decision_values(critic, state.policy.kernel, batch.obs, h, unfolded.z, decision)
-        return -mean(judged(values, self.actor_value) - self.saturation_cost * saturation(decision), batch.mask)
+        value = judged(values, self.actor_value)
+        unit = jax.lax.stop_gradient(mean(jnp.abs(value), batch.mask)) if self.saturation_unit == "value" else 1.0
+        return -mean(value - self.saturation_cost * unit * saturation(decision), batch.mask)
 
 
 def saturation(decision: Decision) -> Array:

@@ -175,20 +175,27 @@ class TRPO(OnPolicy):
     def fit(self, networks: Networks, optimiser: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, Any, Metrics]:
         """The critic's regression on its targets, with z as it was."""
 
-        def loss(critic: Any, chosen: Array) -> Array:
-            piece, valid, z, mask = jax.tree.map(
-                lambda leaf: leaf[chosen], (batch.piece, batch.valid, batch.old.z, batch.old.mask)
-            )
+        whole = batch.piece, batch.valid, batch.old.z, batch.old.mask
+
+        def loss(critic: Any, part: tuple) -> Array:
+            piece, valid, z, mask = part
             found = values(Networks(networks.kernel, critic), z, piece, valid)
             return 0.5 * masked_mean(mask)((found.value - piece.target) ** 2)
 
-        def minibatch(carry: tuple, chosen: Array) -> tuple[tuple, Metrics]:
+        def minibatch(carry: tuple, part: tuple) -> tuple[tuple, Metrics]:
             critic, optimiser = carry
-            error, gradient = jax.value_and_grad(loss)(critic, chosen)
+            error, gradient = jax.value_and_grad(loss)(critic, part)
             return tuple(step(self.optimiser, gradient, optimiser, critic)), {"value_loss": error}
 
-        carry, count = (networks.critic, optimiser), batch.valid.shape[0]
-        (critic, optimiser), metrics = over_minibatches(minibatch, carry, count, self.epochs, self.minibatches, key)
+        (critic, optimiser), metrics = over_minibatches(
+            minibatch,
+            (networks.critic, optimiser),
+            lambda chosen: jax.tree.map(lambda leaf: leaf[chosen], whole),
+            batch.valid.shape[0],
+            self.epochs,
+            self.minibatches,
+            key,
+        )
         return critic, optimiser, metrics
 
 

@@ -3,10 +3,10 @@
 sync            SyncVectorEnv of the plain robot
 async           AsyncVectorEnv of the same, a process for each environment
 gymnasium       our lanes on the host
-mjx             our environments on the device, many steps inside one compiled function
-mjx, ppo s2pg   whole updates of PPO on those: collecting and learning
+mjx, warp       our environments on the device, many steps inside one compiled function
+mjx, ppo s2pg   whole updates of PPO on those (also "warp, ppo s2pg"): collecting and learning
 
-The last two take options of the task: "mjx, iterations=4".
+Those on the device take options of the task: "mjx, iterations=4".
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from jaxtyping import Array
 from s2pg.bench.base import Settings, Workload
 from s2pg.envs.base import Env
 from s2pg.envs.host import HostTask
+from s2pg.envs.mujoco import warp
 from s2pg.envs.mujoco.models import mujoco
+from s2pg.envs.mujoco.options import DEVICE
 from s2pg.envs.mujoco.task import NAMES
 from s2pg.envs.tasks import make
 from s2pg.errors import unknown
@@ -37,13 +39,14 @@ from s2pg.loops import DeviceLoop
 from s2pg.runs.experiment import resolve
 from s2pg.runs.request import Request
 
-SYNC, ASYNC, HOST, DEVICE, TRAINING = "sync", "async", "gymnasium", "mjx", "mjx, ppo s2pg"
+SYNC, ASYNC, HOST, TRAINING = "sync", "async", "gymnasium", "ppo s2pg"
 
 
 def workloads(settings: Settings) -> dict[str, Workload]:
     """One step of each robot, each way."""
     # On a CPU MJX compiles for minutes, only to be slower than MuJoCo itself: there it has to be asked for.
-    chosen = settings.labels or (tuple(ON_HOST) if jax.default_backend() == "cpu" else LABELS)
+    device = [way for way in ON_DEVICE if way.startswith("warp") <= warp.available()]
+    chosen = settings.labels or (*ON_HOST, *(() if jax.default_backend() == "cpu" else device))
     tasks = settings.tasks or tuple(NAMES)
     for label in chosen:
         way, options = parts(label)
@@ -57,12 +60,11 @@ def workloads(settings: Settings) -> dict[str, Workload]:
 
     def facts(task: str, label: str) -> dict[str, Any]:
         lanes, steps = settings.host_lanes, settings.steps
-        way, options = parts(label)
-        if way in ON_DEVICE:
+        if parts(label)[0] in ON_DEVICE:
             lanes, steps = settings.device_lanes, settings.device_steps
         known = {"lanes": lanes, "pieces": lanes * steps, "piece": "steps", "against": f"{task} {chosen[0]}"}
-        bare = ", ".join((DEVICE, *(f"{name}={value}" for name, value in options.items())))
-        return known | ({"share_of": f"{task} {bare}"} if way == TRAINING and bare in chosen else {})
+        bare = label.replace(f", {TRAINING}", "")
+        return known | ({"share_of": f"{task} {bare}"} if bare != label and bare in chosen else {})
 
     cases = {f"{task} {label}": (task, label) for task in tasks for label in chosen}
     compiled = _compiled({name: case for name, case in cases.items() if parts(case[1])[0] in ON_DEVICE}, settings)
@@ -81,24 +83,26 @@ def parts(label: str) -> tuple[str, dict[str, str]]:
 
 
 def _compiled(cases: dict[str, tuple[str, str]], settings: Settings) -> dict[str, Workload]:
-    """Everything that is compiled for the device, side by side: each takes minutes, and XLA holds no lock."""
+    """Everything that is compiled for the device; for MJX side by side: each takes minutes, and XLA holds no lock."""
     # Source one after the other: reading a model silences MuJoCo for the whole process.
     robots: dict[tuple[str, str], Any] = {}
+    bare = lambda task, label: (task, label.replace(f", {TRAINING}", ""))  # noqa: E731
     for task, label in cases.values():
-        options = parts(label)[1]
-        if (task, str(options)) not in robots:
-            robots[task, str(options)] = make(task, backend="mjx", **options)
+        if bare(task, label) not in robots:
+            robots[bare(task, label)] = make(task, backend=label.split(", ")[0], **parts(label)[1])
 
     def warm(case: tuple[str, str]) -> Workload:
         task, label = case
-        way, options = parts(label)
-        timed = ON_DEVICE[way](robots[task, str(options)], settings)
+        timed = ON_DEVICE[parts(label)[0]](robots[bare(task, label)], settings)
         jax.block_until_ready(timed.work())
         return timed
 
+    # Warp compiles its kernels when they are first asked for, one process's one after the other.
+    first = {name: warm(case) for name, case in cases.items() if case[1].startswith("warp")}
+    rest = {name: case for name, case in cases.items() if name not in first}
     # MJX's import swaps stdout, for the whole process as well: threads may leave it swapped.
-    with contextlib.redirect_stdout(sys.stdout), ThreadPoolExecutor(max(1, len(cases))) as pool:
-        return dict(zip(cases, pool.map(warm, cases.values()), strict=True))
+    with contextlib.redirect_stdout(sys.stdout), ThreadPoolExecutor(max(1, len(rest))) as pool:
+        return first | dict(zip(rest, pool.map(warm, rest.values()), strict=True))
 
 
 def _vector(task: str, settings: Settings, build: Callable[..., VectorEnv]) -> Workload:
@@ -182,5 +186,7 @@ def _training(env: Any, settings: Settings) -> Workload:
 
 # Of a task by name, and of one that is made already.
 ON_HOST: dict[str, Callable[[str, Settings], Workload]] = {SYNC: _sync, ASYNC: _async, HOST: _host}
-ON_DEVICE: dict[str, Callable[[Any, Settings], Workload]] = {DEVICE: _device, TRAINING: _training}
+ON_DEVICE: dict[str, Callable[[Any, Settings], Workload]] = {
+    way: work for backend in DEVICE for way, work in ((backend, _device), (f"{backend}, {TRAINING}", _training))
+}
 LABELS = (*ON_HOST, *ON_DEVICE)

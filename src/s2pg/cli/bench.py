@@ -27,12 +27,14 @@ class Bench:
                  parameters as s2pg
       envs       a step of each robot under random actions: sync and async (Gymnasium's own vector
                  environments), gymnasium (ours on the host) and, where there is an accelerator or
-                 --labels asks for them, mjx (ours on the device) and "mjx, ppo s2pg" (training there)
+                 --labels asks for them, mjx and warp (ours on the device) and "mjx, ppo s2pg" (training
+                 there)
 
     Examples:
       s2pg bench memory --json > memory.json
       s2pg bench offpolicy
       s2pg bench envs --tasks halfcheetah ant
+      s2pg bench envs --tasks ant --labels mjx warp "warp, ppo s2pg"
       s2pg bench envs --tasks ant --labels mjx "mjx, iterations=4"
     """
 

@@ -129,7 +129,7 @@ def _task(name: str) -> Iterable[Group]:
     prefix = prefix_of(name)
     yield Group(Text(name, "bold"), Text(_flowing(about(name)) + "\n"))
     yield _settings("options (--set)", task_settings(name), {})
-    places = [Situation(f"{prefix}ID" if prefix else name, backend) for backend in (None, "gymnasium", "mjx")]
+    places = [Situation(f"{prefix}ID" if prefix else name, backend) for backend in (None, "gymnasium", "mjx", "warp")]
     yield from _presets(
         (algorithm, each)
         for algorithm, given in presets.PRESETS.items()

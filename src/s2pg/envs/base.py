@@ -5,7 +5,8 @@ its own, clipping of actions, and the reset. `vmap` over lanes is the caller's.
 
 What only some tasks can do they have as further methods, each with a protocol here: pictures (`Drawable`), cheaper
 starts (`Restartable`), sizes known without a trace (`ViewSizes`). A task's own state with a field `diverged` says by
-it whether a simulation broke down in the last step, and ended the episode by that.
+it whether a simulation broke down in the last step, and ended the episode by that; with a field `overflowed`, whether
+it had no room for all contacts.
 """
 
 # No postponed annotations here: Equinox knows an AbstractVar only by its value, not by its name.
@@ -103,7 +104,7 @@ class Env(eqx.Module):
         obs = self._observe(state)
         truncated = (state.elapsed >= self.horizon) & ~terminated
         first = jnp.zeros((), bool)
-        return state, Timestep(obs, obs, reward, terminated, truncated, first, _diverged(inner))
+        return state, Timestep(obs, obs, reward, terminated, truncated, first, *_faults(inner))
 
     def step(self, state: EnvState, action: Array, key: PRNGKeyArray) -> tuple[EnvState, Timestep]:
         """Makes one step; where the episode ends, `obs` is already that of the next one."""
@@ -121,16 +122,16 @@ class Env(eqx.Module):
         """The first time step of an episode that begins in this state."""
         state = EnvState(inner, jnp.zeros((), jnp.int32), jnp.zeros(self.action.size))
         obs, false = self._observe(state), jnp.zeros((), bool)
-        return state, Timestep(obs, obs, jnp.zeros(()), false, false, ~false, _diverged(inner))
+        return state, Timestep(obs, obs, jnp.zeros(()), false, false, ~false, *_faults(inner))
 
     def _observe(self, state: EnvState) -> Obs:
         views = self.views(state.inner, state.elapsed)
         return views | {PREVIOUS_ACTION: state.previous} if self.shows_action else views
 
 
-def _diverged(inner: PyTree) -> Any:
-    """Whether a simulation broke down in the last step; () where none can."""
-    return getattr(inner, "diverged", ())
+def _faults(inner: PyTree) -> tuple[Any, Any]:
+    """Whether a simulation broke down in the last step, and whether it lost contacts; () where none can."""
+    return getattr(inner, "diverged", ()), getattr(inner, "overflowed", ())
 
 
 def traced_sizes(env: Env) -> dict[str, int]:

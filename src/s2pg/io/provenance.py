@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-PACKAGES = ("s2pg", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "mujoco", "mujoco-mjx")
+PACKAGES = ("s2pg", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "mujoco", "mujoco-mjx", "warp-lang")
 
 
 def versions() -> dict[str, str]:

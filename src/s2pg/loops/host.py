@@ -147,7 +147,7 @@ class HostLoop:
             row = act(acting, timestep, z, key, t)._replace(obs=timestep.obs, next_obs=timestep.obs)
             timestep, z = self.lanes.step(np.asarray(row.decision.action)), row.next_z
             score = score + timestep.reward
-            ended.append(EpisodeEnds(np.where(timestep.first, score, np.nan), timestep.diverged))
+            ended.append(EpisodeEnds(np.where(timestep.first, score, np.nan), timestep.faults()))
             score = np.where(timestep.first, np.float32(0.0), score)
             rows.append(row if self._near is None else jax.device_get(row))  # free to go where the learning is
             afters.append(timestep)
@@ -225,7 +225,5 @@ def _seen(ended: list[EpisodeEnds]) -> dict[str, np.ndarray]:
     scores = np.stack([step.score for step in ended])
     count = np.isfinite(scores).sum(axis=(0, 2))
     mean = np.where(count > 0, np.nansum(scores, axis=(0, 2)) / np.maximum(count, 1), np.nan)
-    if isinstance(ended[0].diverged, tuple):
-        return {"train_return": mean}
-    broken = np.stack([step.diverged for step in ended])
-    return {"train_return": mean, "diverged": broken.sum(axis=(0, 2)).astype(np.float32)}
+    flags = {name: np.stack([step.faults[name] for step in ended]) for name in ended[0].faults}
+    return {"train_return": mean} | {name: each.sum(axis=(0, 2)).astype(np.float32) for name, each in flags.items()}

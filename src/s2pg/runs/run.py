@@ -15,7 +15,7 @@ from s2pg.envs.adapter import Adapter
 from s2pg.envs.base import Env
 from s2pg.envs.gymnasium import GymTask
 from s2pg.envs.host import HostTask
-from s2pg.envs.mujoco.options import DEVICE_ONLY
+from s2pg.envs.mujoco.options import ONLY_ON
 from s2pg.envs.tasks import BUILT_IN, make, prefix_of
 from s2pg.errors import UserError
 from s2pg.io import checkpoint
@@ -42,7 +42,7 @@ class Run:
         """Its task, with other options where they are given."""
         own = self.experiment.options
         if other.get("backend", own.get("backend")) != own.get("backend"):  # what is said of one is not of the other
-            own = {name: value for name, value in own.items() if name not in DEVICE_ONLY}
+            own = {name: value for name, value in own.items() if name not in ONLY_ON}
         return make(self.experiment.task, **own | other)
 
     def policy(self, seed: int | None = None, explore: bool = False) -> LoadedPolicy:

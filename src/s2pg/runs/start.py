@@ -12,6 +12,8 @@ from jaxtyping import PyTree
 from s2pg.config import labels
 from s2pg.envs.base import Env
 from s2pg.envs.host import HostTask
+from s2pg.envs.mujoco.robots import ROBOTS
+from s2pg.envs.mujoco.task import told_backend
 from s2pg.envs.tasks import describe, make
 from s2pg.errors import UserError
 from s2pg.io.atomic import SUFFIX
@@ -79,6 +81,8 @@ def start(
     if labels.parse(experiment.memory).label.needs_slope and experiment.critic != CRITIC:
         say(f"{experiment.memory} learns memory through its critic; the policy's view seldom tells that enough")
     training.check(built, env.spec, experiment.seeds, experiment.steps, shared)
+    if experiment.task in ROBOTS:
+        say(told_backend(experiment.task, experiment.options["backend"]))
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

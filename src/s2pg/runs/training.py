@@ -180,6 +180,8 @@ def train(
             wall += seconds
             _check_finite(measured, seeds, number * chunk)
             speed = {"wall_s": wall, "steps_per_s": len(seeds) * per_chunk / seconds}
+            if lost := int(np.sum(measured.get("overflowed", 0))):
+                say(f"{lost:,} steps of environments had no room for all contacts: raise 'contacts' or 'constraints'")
             rows = _rows(measured | looper.evaluate(loop), seeds, at(number + 1), speed)
             metrics.write(rows)
             board.write(rows)

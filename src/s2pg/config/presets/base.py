@@ -1,7 +1,8 @@
 """What a preset is, and the one law by which presets are chosen: all that match count, the more specific one wins.
 
 Which of two is more specific is decided by the axes in this order: a preset that names a kernel, then one that names a
-memory label, then a task (its own name over its family's), then a backend. Between equals the later one wins.
+memory label, then a task (its own name over its family's), then a backend (its own
+name over `device`). Between equals the later one wins.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from s2pg.envs.mujoco.options import DEVICE
 from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.envs.tasks import prefix_of
 
@@ -34,9 +36,12 @@ class Situation(NamedTuple):
     kernel: str = ""
 
     @property
-    def family(self) -> str | None:
-        """The name that similar tasks share: `robot`, or the prefix of another library such as `gym:`."""
-        return "robot" if self.task in ROBOTS else prefix_of(self.task)
+    def families(self) -> dict[str, str | None]:
+        """The names that similar tasks and backends share: `robot` or a library's prefix such as `gym:`; `device`."""
+        return {
+            "task": "robot" if self.task in ROBOTS else prefix_of(self.task),
+            "backend": "device" if self.backend in DEVICE else None,
+        }
 
 
 def rank(preset: Preset, situation: Situation) -> tuple[int, ...] | None:
@@ -48,7 +53,7 @@ def rank(preset: Preset, situation: Situation) -> tuple[int, ...] | None:
             ranks.append(0)
         elif wanted == getattr(situation, axis):
             ranks.append(2)
-        elif axis == "task" and wanted == situation.family:
+        elif wanted == situation.families.get(axis):
             ranks.append(1)
         else:
             return None

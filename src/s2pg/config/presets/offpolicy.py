@@ -19,7 +19,8 @@ SHARED = (
     # A step of the simulator on the device takes as long for 128 environments as for one: several gradient steps
     # share it.
     Preset(
-        {"task": "robot", "backend": "mjx"}, {"lanes": 128, "steps": 1, "gradient_steps": 8, "total_steps": 2_000_000}
+        {"task": "robot", "backend": "device"},
+        {"lanes": 128, "steps": 1, "gradient_steps": 8, "total_steps": 2_000_000},
     ),
 )
 # The deterministic ones. Without the cost z ends in a corner of [-1, 1] and stays there (docs/results.md, "Robots").

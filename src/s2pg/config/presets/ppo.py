@@ -37,7 +37,7 @@ PRESETS = (
         },
     ),
     Preset(
-        {"task": "robot", "backend": "mjx"},
+        {"task": "robot", "backend": "device"},
         {"lanes": 1024, "steps": 32, "epochs": 4, "minibatches": 32, "total_steps": 10_000_000},
     ),
     # ... with a GRU of 32 for s2pg: a ratio over many units of z' leaves its bounds at once, and nothing is learned.
@@ -45,7 +45,7 @@ PRESETS = (
     Preset({"task": "robot", "label": "s2pg-pathwise"}, {"size": 32, "state_log_std": -2.5, "drift_cost": 0.03}),
     # With more epochs or a higher rate, its policy narrows before it has learned to walk.
     Preset({"task": "ant"}, {"epochs": 5, "learning_rate": 1e-4}),
-    Preset({"task": "ant", "backend": "mjx"}, {"epochs": 4, "learning_rate": 3e-4}),
+    Preset({"task": "ant", "backend": "device"}, {"epochs": 4, "learning_rate": 3e-4}),
     # Louder noise costs more than standing still earns, and then it stands (benchmarks/README.md, "cpg").
     Preset({"task": "ant", "kernel": "cpg"}, {"action_log_std": -1.5}),
     Preset(

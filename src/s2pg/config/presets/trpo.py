@@ -27,7 +27,7 @@ PRESETS = (
         },
     ),
     Preset(
-        {"task": "robot", "backend": "mjx"},
+        {"task": "robot", "backend": "device"},
         {"lanes": 1024, "steps": 32, "epochs": 4, "minibatches": 32, "fisher_share": 0.2, "total_steps": 10_000_000},
     ),
     *(

@@ -1,4 +1,4 @@
-"""Robots in MJX on the device: thousands of environments inside one compiled function."""
+"""Robots on the device: thousands of environments inside one compiled function."""
 
 # No postponed annotations here: Equinox knows an AbstractVar only by its value, not by its name.
 from typing import Any, ClassVar, NamedTuple
@@ -12,16 +12,16 @@ from jaxtyping import Array, PRNGKeyArray
 from s2pg.envs.base import Env, EnvState
 from s2pg.envs.mujoco import models
 from s2pg.envs.mujoco.cameras import Camera
+from s2pg.envs.mujoco.mjx import MjxSimulator, Start
 from s2pg.envs.mujoco.options import RobotOptions
 from s2pg.envs.mujoco.randomise import mass_pool
 from s2pg.envs.mujoco.robots import LARGEST, ROBOTS, Physics
-from s2pg.envs.mujoco.substeps import mjx, substeps
 from s2pg.envs.mujoco.views import RobotViews
-from s2pg.errors import UserError
+from s2pg.envs.mujoco.warp import WarpSimulator
 from s2pg.types import PREVIOUS_ACTION, Box, Obs
 
-# Recent GPUs round the factors of matrix products to ten bits unless one asks; physics is in full single precision.
-PRECISION = "highest"
+# What steps a robot on the device, by the name of its backend.
+SIMULATORS = {"mjx": MjxSimulator, "warp": WarpSimulator}
 
 
 class Inner(NamedTuple):
@@ -32,39 +32,37 @@ class Inner(NamedTuple):
     which: Array  # of the pool of models
     noise: Array  # on what the policy sees now
     diverged: Array
+    overflowed: Any  # whether a contact found no room in the last step, () where there always is
 
 
-class MjxRobot(Env):
-    """A robot on the device: MJX, in float32."""
+class DeviceRobot(Env):
+    """A robot on the device, in float32: its task, on top of a simulator that steps it."""
 
     stagger: ClassVar[bool] = True
 
     id: str = eqx.field(static=True)
     setup: RobotOptions = eqx.field(static=True)
+    backend: str = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
     dt: float = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     robot_views: RobotViews = eqx.field(static=True)
     motors: Box
-    model: Any
-    blank: Any
+    simulator: MjxSimulator | WarpSimulator
     pool: dict[str, Array]  # what differs between models of other masses
     heavier: Array  # by how much the links of each are
 
-    def __init__(self, id: str, options: RobotOptions | None = None):
-        self.id, self.setup = id, options or RobotOptions()
-        self.setup.check(id, on_device=True)
+    def __init__(self, id: str, options: RobotOptions | None = None, backend: str = "mjx"):
+        self.id, self.setup, self.backend = id, options or RobotOptions(), backend
+        self.setup.check(id, backend)
         self.horizon = self.setup.horizon
         robot, package, model = ROBOTS[id], models.mujoco(), models.load(ROBOTS[id])
-        # PGS, which Humanoid asks for, is not in MJX; Newton solves the same problem, to the same point.
+        # PGS, which Humanoid asks for, is in C alone; Newton solves the same problem, to the same point.
         model.opt.solver = package.mjtSolver.mjSOL_NEWTON
         model.opt.iterations = self.setup.iterations or robot.iterations
         model.opt.ls_iterations = self.setup.line_searches
         if self.setup.integrator == "euler":
             model.opt.integrator = package.mjtIntegrator.mjINT_EULER
-        try:
-            self.model, self.blank = mjx().put_model(model), mjx().make_data(model)
-        except NotImplementedError as error:
-            raise UserError(f"MJX cannot run {id} ({error}): take backend=gymnasium") from error
+        self.simulator = SIMULATORS[backend](id, model, self.setup)
         self.pool, self.heavier = mass_pool(model, self.setup.masses, self.setup.spread, self.setup.variants)
         self.robot_views = RobotViews(id, robot, model, self.setup.hide, self.setup.masses)
         self.motors = models.motors(model)
@@ -77,7 +75,7 @@ class MjxRobot(Env):
     @property
     def options(self) -> dict[str, Any]:
         """What it was made with, where that is not the usual."""
-        return self.setup.changed() | {"backend": "mjx"}
+        return self.setup.changed() | {"backend": self.backend}
 
     @property
     def action(self) -> Box:
@@ -89,78 +87,40 @@ class MjxRobot(Env):
         """Pictures a second of a film in which every step is one."""
         return round(1.0 / self.dt)
 
-    def _model(self, which: Array) -> Any:
-        return self.model.replace(**{name: leaf[which] for name, leaf in self.pool.items()})
+    def _weights(self, which: Array) -> dict[str, Array]:
+        return {name: leaf[which] for name, leaf in self.pool.items()}
 
     def _noise(self, key: PRNGKeyArray) -> Array:
         noise = self.setup.noise
         return noise * jax.random.normal(key, (self.robot_views.shown.size,)) if noise else jnp.zeros(1)
 
     def begin(self, key: PRNGKeyArray) -> Inner:
-        robot = ROBOTS[self.id]
+        robot, model = ROBOTS[self.id], self.simulator.model
         which_key, position_key, velocity_key, noise_key = jax.random.split(key, 4)
         which = jax.random.randint(which_key, (), 0, max(1, len(self.heavier)))
         draw = lambda key, n: jax.random.uniform(key, (n,), minval=-robot.noise, maxval=robot.noise)  # noqa: E731
-        qpos = jnp.asarray(self.model.qpos0) + draw(position_key, self.model.nq)
-        moving = robot.noise * jax.random.normal(velocity_key, (self.model.nv,))
-        qvel = moving if robot.normal else draw(velocity_key, self.model.nv)
+        qpos = jnp.asarray(model.qpos0) + draw(position_key, model.nq)
+        moving = robot.noise * jax.random.normal(velocity_key, (model.nv,))
+        qvel = moving if robot.normal else draw(velocity_key, model.nv)
         return self.at(qpos, qvel, which, noise_key)
 
     def at(self, qpos: Array, qvel: Array, which: Array, key: PRNGKeyArray) -> Inner:
         """Begins at rest in this state, with nothing left of what was before."""
-        with jax.default_matmul_precision(PRECISION):
-            return self._at(qpos, qvel, which, key)
-
-    def _at(self, qpos: Array, qvel: Array, which: Array, key: PRNGKeyArray) -> Inner:
-        robot, model = ROBOTS[self.id], self._model(which)
-        data = self.blank.replace(qpos=qpos, qvel=qvel)
-        if robot.place == "centre":  # only then is anything asked for that the joints do not say
-            package = mjx()
-            data = package.com_vel(model, package.com_pos(model, package.kinematics(model, data)))
-        physics = self._physics(model, data)._replace(qpos=qpos, qvel=qvel)
-        if robot.place == "torso":
-            physics = physics._replace(place=qpos[0])
-        return Inner(physics, jnp.zeros_like(qvel), which, self._noise(key), jnp.zeros((), bool))
-
-    def _physics(self, model: Any, data: Any) -> Physics:
-        robot, own = ROBOTS[self.id], data._impl
-        match robot.place:
-            case "torso":
-                place = data.xpos[1, 0]
-            case "centre":
-                place = jnp.dot(model.body_mass, data.xipos[:, 0]) / jnp.sum(model.body_mass)
-            case _:
-                place = data.qpos[0]
-        return Physics(
-            data.qpos,
-            data.qvel,
-            place,
-            contact=own.cfrc_ext.reshape(-1) if "contact_forces" in robot.derived else (),
-            inertia=own.cinert[1:].reshape(-1) if "inertia" in robot.derived else (),
-            body_velocity=data.cvel[1:].reshape(-1) if "body_velocities" in robot.derived else (),
-            actuator=data.qfrc_actuator[6:] if "actuator_forces" in robot.derived else (),
-        )
+        physics, false = self.simulator.rest(self._weights(which), qpos, qvel), jnp.zeros((), bool)
+        overflowed = false if self.simulator.overflows else ()
+        return Inner(physics, jnp.zeros_like(qvel), which, self._noise(key), false, overflowed)
 
     def move(self, inner: Inner, elapsed: Array, action: Array, key: PRNGKeyArray) -> tuple[Inner, Array, Array]:
-        with jax.default_matmul_precision(PRECISION):
-            return self._move(inner, action, key)
-
-    def _move(self, inner: Inner, action: Array, key: PRNGKeyArray) -> tuple[Inner, Array, Array]:
-        robot, model = ROBOTS[self.id], self._model(inner.which)
-        start = self.blank.replace(
-            qpos=inner.physics.qpos, qvel=inner.physics.qvel, qacc_warmstart=inner.warm, ctrl=action
-        )
-        data = substeps(model, start, robot.frame_skip, whole=bool(robot.derived))
-        if robot.contact:
-            data = mjx().rne_postconstraint(model, data)
-        physics = self._physics(model, data)
-        reward, terminated = robot.outcome(jnp, inner.physics.place, physics, action, self.dt)
-        after = Inner(physics, data.qacc_warmstart, inner.which, self._noise(key), inner.diverged)
+        start = Start(inner.physics.qpos, inner.physics.qvel, inner.warm, action)
+        physics, warm, overflowed = self.simulator.move(self._weights(inner.which), start)
+        reward, terminated = ROBOTS[self.id].outcome(jnp, inner.physics.place, physics, action, self.dt)
         fine = jnp.all(jnp.abs(physics.qpos) < LARGEST) & jnp.all(jnp.abs(physics.qvel) < LARGEST)  # False for NaN
-        for leaf in jax.tree.leaves((physics, data.qacc_warmstart, reward)):
+        for leaf in jax.tree.leaves((physics, warm, reward)):
             fine &= jnp.all(jnp.isfinite(leaf))
+        after = inner._replace(physics=physics, warm=warm, noise=self._noise(key))
         after = jax.tree.map(lambda new, old: jnp.where(fine, new, old), after, inner)
-        return after._replace(diverged=~fine), jnp.where(fine, reward, 0.0), terminated | ~fine
+        after = after._replace(diverged=~fine, overflowed=overflowed)
+        return after, jnp.where(fine, reward, 0.0), terminated | ~fine
 
     def views(self, inner: Inner, elapsed: Array) -> Obs:
         heavier = self.heavier[inner.which] if self.pool else jnp.zeros(0)

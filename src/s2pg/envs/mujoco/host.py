@@ -80,12 +80,16 @@ class Simulations:
         self._random[i] = random
         if self._scalers:
             self.heavier[i] = draw_masses(self.robot_views.links, self._options.masses, self._options.spread, random)
-            self._scalers[i].weigh(self.heavier[i])
+            self.reweigh(i)
         scale, model = self.robot.noise, self.models[i]
         qpos = model.qpos0 + random.uniform(-scale, scale, model.nq)
         normal = self.robot.normal
         qvel = scale * random.standard_normal(model.nv) if normal else random.uniform(-scale, scale, model.nv)
         self.place_at(i, qpos, qvel)
+
+    def reweigh(self, i: int) -> None:
+        """Gives a robot's links the masses that `heavier` says."""
+        self._scalers[i].weigh(self.heavier[i])
 
     def place_at(self, i: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
         """Puts a robot at rest in this state, with nothing left of what was before."""
@@ -168,7 +172,7 @@ class HostRobot:
 
     def __init__(self, id: str, options: RobotOptions | None = None):
         self.id, self.setup, self._robot = id, options or RobotOptions(), ROBOTS[id]
-        self.setup.check(id, on_device=False)
+        self.setup.check(id, "gymnasium")
         self.model = models.load(self._robot)
         self.robot_views = RobotViews(id, self._robot, self.model, self.setup.hide, self.setup.masses)
         sizes, motors = self.robot_views.sizes | {PREVIOUS_ACTION: self.model.nu}, models.motors(self.model)

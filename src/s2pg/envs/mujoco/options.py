@@ -11,12 +11,15 @@ from s2pg.errors import UserError
 from s2pg.options import Setting, check_fields, field_settings, option, parse_all
 
 INTEGRATORS = ("model", "euler")
-DEVICE_ONLY = ("iterations", "line_searches", "integrator", "variants")  # what C MuJoCo on the host does not ask for
+# What only some backends ask for.
+DEVICE = ("mjx", "warp")
+ONLY_ON = dict.fromkeys(("iterations", "line_searches", "integrator", "variants"), DEVICE)
+ONLY_ON |= dict.fromkeys(("contacts", "constraints"), ("warp",))
 
 
 @dataclasses.dataclass(frozen=True)
 class RobotOptions:
-    """What a robot is made with, whatever simulates it; the last four are for the device alone."""
+    """What a robot is made with, whatever simulates it; the last ones are for the device alone."""
 
     hide: str | int | Sequence[int | str] = option(
         "velocities",
@@ -28,14 +31,18 @@ class RobotOptions:
     spread: str = option("uniform", "of masses: uniform, or three for one of -masses, 0 and +masses", choices=SPREADS)
     noise: float = option(0.0, "standard deviation of what is added to the policy's view", low=0)
     horizon: int = option(1000, "steps after which an episode is cut", low=1)
-    iterations: int = option(0, "of MJX's solver; 0: as many as the robot needs, 4, or 6 for ant and humanoid", low=0)
-    line_searches: int = option(4, "in each iteration of MJX's solver", low=1)
+    iterations: int = option(
+        0, "of the device's solver; 0: as many as the robot needs, 4, or 6 for ant and humanoid", low=0
+    )
+    line_searches: int = option(4, "in each iteration of the device's solver", low=1)
     integrator: str = option(
         "model",
-        "of MJX: model (what the robot's file says), or euler, which is faster and less exact",
+        "on the device: model (what the robot's file says), or euler, which is faster and less exact",
         choices=INTEGRATORS,
     )
-    variants: int = option(1024, "models of other masses that MJX draws from", low=1)
+    variants: int = option(1024, "models of other masses that the device draws from", low=1)
+    contacts: int = option(0, "of an environment that Warp has room for; 0: as many as there can be", low=0)
+    constraints: int = option(0, "of an environment that Warp has room for; 0: as many as there can be", low=0)
 
     def __post_init__(self):
         if isinstance(self.hide, list):  # as it comes from a file
@@ -57,9 +64,9 @@ class RobotOptions:
         own = {name: getattr(self, name) for name in self.settings()}
         return {name: own[name] for name, setting in self.settings().items() if own[name] != setting.default}
 
-    def check(self, robot: str, on_device: bool) -> None:
-        """Refuses what no simulation could be made with, or none on the host."""
+    def check(self, robot: str, backend: str) -> None:
+        """Refuses what no simulation could be made with, or none on this backend."""
         check_fields(self, robot)
-        for name in DEVICE_ONLY:
-            if not on_device and name in self.changed():
-                raise UserError(f"option '{name}' of {robot} is for backend=mjx")
+        for name, backends in ONLY_ON.items():
+            if backend not in backends and name in self.changed():
+                raise UserError(f"option '{name}' of {robot} is for backend={' or '.join(backends)}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from s2pg.envs.mujoco.device import MjxRobot
+from s2pg.envs.mujoco import warp
+from s2pg.envs.mujoco.device import SIMULATORS, DeviceRobot
 from s2pg.envs.mujoco.host import HostRobot
 from s2pg.envs.mujoco.options import RobotOptions
 from s2pg.envs.mujoco.robots import ROBOTS
@@ -21,16 +23,37 @@ NAMES = {
     "humanoid": "Humanoid-v5",
 }
 # What makes a robot on each; a further backend is a line here.
-BACKENDS: dict[str, Callable[[str, RobotOptions], HostRobot | MjxRobot]] = {"gymnasium": HostRobot, "mjx": MjxRobot}
+BACKENDS: dict[str, Callable[[str, RobotOptions], HostRobot | DeviceRobot]] = {
+    "gymnasium": HostRobot,
+    **{name: functools.partial(DeviceRobot, backend=name) for name in SIMULATORS},
+}
 AUTO = "auto"  # the device where there is an accelerator, and else the host
 BACKEND = Setting(
     AUTO,
     str,
     Option(
-        "gymnasium (C MuJoCo on the host), mjx (on the device), or auto: mjx where there is an accelerator",
+        "gymnasium (C MuJoCo on the host), mjx (on the device), warp (on a CUDA device), or auto: the last of them that"
+        " can run here",
         choices=(AUTO, *BACKENDS),
     ),
 )
+
+
+def best() -> str:
+    """Names the fastest backend that can run here."""
+    if warp.available():
+        return "warp"
+    return "gymnasium" if jax.default_backend() == "cpu" else "mjx"
+
+
+def told_backend(robot: str, backend: str) -> str:
+    """Says in a line what steps a robot, and what a user would want to know of it."""
+    note = ""
+    if backend == "warp":
+        note = "; its kernels are compiled when they are first used, for a minute or more"
+    elif backend == "mjx" and warp.on_cuda() and not warp.installed():
+        note = f"; {warp.INSTALL} gives a backend several times as fast"
+    return f"{robot} runs on backend={backend}{note}"
 
 
 class RobotMaker:
@@ -40,18 +63,21 @@ class RobotMaker:
         self.id = self.__name__ = id
         self.__doc__ = f"""{NAMES[id]} of Gymnasium with velocities hidden.
 
-        It runs on the host (C MuJoCo) or on the device (MJX). Masses of links may differ from episode to episode.
+        It runs on the host (C MuJoCo) or on the device (MJX, MuJoCo Warp). Masses of links may differ from episode to
+        episode.
         """
 
     def settings(self) -> dict[str, Setting]:
         """Lists what can be set."""
         return RobotOptions.settings() | {"backend": BACKEND}
 
-    def __call__(self, backend: str = AUTO, **options: Any) -> HostRobot | MjxRobot:
+    def __call__(self, backend: str = AUTO, **options: Any) -> HostRobot | DeviceRobot:
         """Makes the robot; values may come as text."""
         backend = BACKEND.parse(f"backend of {self.id}", backend)
         if backend == AUTO:
-            backend = "gymnasium" if jax.default_backend() == "cpu" else "mjx"
+            backend = best()
+        if backend == "warp":
+            warp.require()
         return BACKENDS[backend](self.id, RobotOptions.read(self.id, options))
 
 
