@@ -6,7 +6,9 @@ The first use of a kernel compiles it, for a minute in all: they are kept in War
 
 import importlib.util
 from functools import cache
+from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,7 @@ from jax.extend.core import jaxprs_in_params
 
 from s2pg.cli import main
 from s2pg.envs import tasks
+from s2pg.envs.base import Env
 from s2pg.envs.mujoco import models, task, warp
 from s2pg.envs.mujoco.device import DeviceRobot
 from s2pg.envs.mujoco.mjx import mjx
@@ -23,10 +26,12 @@ from s2pg.envs.mujoco.parity import BOUNDS, differences
 from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.envs.mujoco.warp import WarpSimulator
 from s2pg.errors import UserError
+from s2pg.io.sinks import read_metrics
 from s2pg.loops import DeviceLoop
-from s2pg.runs.experiment import resolve
+from s2pg.runs import experiment
 from s2pg.runs.request import Request
 from s2pg.runs.training import train
+from s2pg.types import Box
 
 installed = pytest.mark.skipif(not warp.installed(), reason="warp-lang is not installed")
 SEEDS, LANES = 2, 3
@@ -82,30 +87,60 @@ def calls(jaxpr):
 
 
 @installed
-def test_what_finds_no_room_is_counted_and_told(tmp_path):
-    tight = robot(contacts=1, constraints=2, horizon=3)
-    keys = jax.random.split(jax.random.key(0), 4)
-    state, begun = jax.jit(jax.vmap(tight.reset))(keys)
-    assert not begun.overflowed.any()
+def test_what_finds_no_room_is_told():
+    tight, keys = robot(contacts=1, constraints=2), jax.random.split(jax.random.key(0), 4)
     # Low enough that several parts touch the ground.
-    physics = state.inner.physics
-    low = state._replace(inner=state.inner._replace(physics=physics._replace(qpos=physics.qpos.at[:, 1].set(-0.5))))
-    _, step = jax.jit(jax.vmap(tight.step))(low, jnp.zeros((4, 6)), keys)
-    assert step.overflowed.all()
-    roomy, other = robot(), jax.jit(jax.vmap(robot().step))(low, jnp.zeros((4, 6)), keys)[1]
-    assert not other.overflowed.any() and roomy.simulator.sizes == (16, 70)
+    qpos, qvel = jnp.zeros((4, 9)).at[:, 1].set(-0.5), jnp.zeros((4, 9))
+    inner = jax.vmap(tight.at)(qpos, qvel, jnp.zeros(4, int), keys)
+    assert not inner.overflowed.any()
+    after, _, _ = jax.jit(jax.vmap(tight.move))(inner, jnp.zeros(4, int), jnp.zeros((4, 6)), keys)
+    assert after.overflowed.all()
+    assert robot().simulator.sizes == (16, 70)  # as many as MJX counts in this model
 
+
+class Crowded(NamedTuple):
+    """A task's state in which there was no room for something."""
+
+    overflowed: jax.Array
+
+
+class Crowd(Env):
+    """Loses contacts in every third step."""
+
+    horizon: int = eqx.field(static=True, default=6)
+
+    @property
+    def action(self):
+        return Box((-1.0,), (1.0,))
+
+    def begin(self, key):
+        return Crowded(jnp.zeros((), bool))
+
+    def move(self, inner, elapsed, action, key):
+        return Crowded(elapsed % 3 == 2), jnp.zeros(()), jnp.zeros((), bool)
+
+    def views(self, inner, elapsed):
+        return {"policy": jnp.ones(1), "critic": jnp.ones(1)}
+
+
+def test_steps_without_room_are_counted_and_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "describe", lambda env: ("crowd", {}))
+    _, built = experiment.resolve(
+        Request("ppo", "", hyper={"lanes": 4, "steps": 6, "minibatches": 1, "epochs": 1}), Crowd()
+    )
     said = []
-    _, built = resolve(Request("ppo", "", hyper={"lanes": 4, "steps": 4, "minibatches": 1, "epochs": 1}), tight)
-    train(built, tight, seeds=(0, 1), steps=16, out=tmp_path, chunk=1, episodes=1, say=said.append)
-    lost = [line for line in said if "no room" in line]
-    assert len(lost) == 1 and lost[0].split()[0].isdigit()
+    train(built, Crowd(), seeds=(0, 1), steps=24, out=tmp_path, chunk=1, episodes=1, say=said.append)
+    told = "16 steps of environments had no room for all contacts: raise 'contacts' or 'constraints'"  # 2 x 4 x 2
+    assert said == [told]
+    assert [row["overflowed"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [8, 8]
 
 
 @installed
 def test_training_traces_its_step_once_and_resumes_its_state(tmp_path):
     env = robot(horizon=3)
-    _, built = resolve(Request("ppo", "", hyper={"lanes": 4, "steps": 4, "minibatches": 1, "epochs": 1}), env)
+    _, built = experiment.resolve(
+        Request("ppo", "", hyper={"lanes": 4, "steps": 4, "minibatches": 1, "epochs": 1}), env
+    )
     loop = DeviceLoop(built, env, (0, 1), chunk=1, episodes=2)
     state = loop.init()
     state, measured = loop.advance(state)

@@ -1,36 +1,72 @@
-"""Learning on the robots on one GPU: seeds side by side under vmap, one label after the other.
+"""Learning on the robots on one GPU: seeds side by side under vmap, every case a process of its own.
 
-    python benchmarks/robots/learn.py --out FOLDER --cases halfcheetah/s2pg halfcheetah/bptt-32 ...
-    python benchmarks/robots/learn.py --plot FOLDER              draws TASK.png, prints the tables
+    python benchmarks/robots/learn.py --out FOLDER --cases halfcheetah/s2pg td3/ant/s2pg!+masses=0.3 ...
+    python benchmarks/robots/learn.py --out FOLDER --grid ppo --beside 8       the paper's, eight at a time
+    python benchmarks/robots/learn.py --out FOLDER --grid ppo --alone          how long their updates take
+    python benchmarks/robots/learn.py --plot FOLDER                            draws TASK.png, prints the tables
 
 Every case is a run folder of `s2pg train` with the presets, and goes on where it stopped if it is there already. All
-compile at once, each in a process of its own, and then train in turn, so that `wall_s` is that of one alone.
-`TASK/LABEL:KERNEL` names a kernel, `CASE@NAME=VALUE,...` gives a case hyper-parameters of its own, `CASE+NAME=VALUE`
-options of the task, and `CASE!` a privileged critic.
+compile at once and then train in turn, so that `wall_s` is that of one alone; or, with `--beside`, so many at a time
+(start NVIDIA's MPS before), and then seconds in tables and plots are those that `--alone` measured, times the steps.
+`--pack FOLDER` leaves metrics, policies and what resuming takes there, in files of at most 15 MB, when all is done or
+stopped; `--unpack FOLDER` begins from such.
+
+A case is [ALGORITHM/]TASK/LABEL[:KERNEL][!][+OPTION=VALUE,...][@HYPER=VALUE,...]; `!` is a privileged critic.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+
+PART = 15_000_000  # bytes of a file of a pack
+TASKS = ("halfcheetah", "hopper", "walker2d", "ant", "humanoid")
+# BPTT with its strongest critic, which reads z beside a memory of its own.
+ON_POLICY = (
+    "s2pg", "s2pg-pathwise", "bptt-5@critic_state=true", "bptt-32@critic_state=true", "window-5", "window-32", "none",
+    "oracle",
+)  # fmt: skip
+OFF_POLICY = ("s2pg", "bptt-10", "bptt-10-last", "none", "oracle")
+MASSES = "!+masses=0.3"
+
+
+def with_masses(label: str) -> str:
+    """A label under random masses with a privileged critic, which reads z there by itself."""
+    return label.partition("@")[0] + MASSES
+
+
+GRIDS = {
+    "ppo": [f"{task}/{label}" for task in TASKS for label in ON_POLICY],
+    "ppo-masses": [f"{task}/{with_masses(label)}" for task in TASKS for label in ON_POLICY],
+    "offpolicy": [
+        f"{algorithm}/{task}/{label}{MASSES}"
+        for algorithm in ("sac", "td3")
+        for task in ("halfcheetah", "ant")
+        for label in OFF_POLICY
+    ],
+}
 
 
 def parse(case: str) -> dict:
     case, _, hyper = case.partition("@")
     case, _, options = case.partition("+")
     privileged = case.endswith("!")
-    task, _, label = case.rstrip("!").partition("/")
+    *algorithm, task, label = case.rstrip("!").split("/")
     label, _, kernel = label.partition(":")
     split = lambda text: dict(pair.split("=") for pair in text.split(",") if pair)  # noqa: E731
     return {
+        "algorithm": algorithm[0] if algorithm else "ppo",
         "task": task,
         "label": label,
         "kernel": kernel or None,
@@ -49,35 +85,80 @@ def _turn(out: Path, case: str) -> Path:
     return out / f"turn-{folder(case)}"
 
 
+def _wait(out: Path, case: str) -> None:
+    while not _turn(out, case).exists():
+        time.sleep(0.1)
+
+
 def one(case: str, args: argparse.Namespace) -> None:
     """Compiles, waits for its turn, trains."""
     import s2pg
+    from s2pg.runs.request import Request
     from s2pg.runs.training import Border
 
     found = parse(case)
     env = s2pg.make(found["task"], backend=args.backend, **found["options"])
+    request = Request(
+        found["algorithm"], "", memory=found["label"], kernel=found["kernel"],
+        critic="critic" if found["privileged"] else "policy", hyper=found["hyper"],
+        seeds=tuple(range(args.seeds)), steps=args.steps, borders=args.borders, episodes=args.episodes,
+    )  # fmt: skip
+    if args.alone:
+        return alone(case, request, env, args.out)
     began = time.monotonic()
 
     def report(border: Border) -> None:
         if border.compiled and not border.rows:
             print(f"{case}: compiled after {time.monotonic() - began:.0f} s", flush=True)
-            while not _turn(args.out, case).exists():
-                time.sleep(0.1)
+            _wait(args.out, case)
         if border.rows:
             returns = [round(row["eval_return"]) for row in border.rows]
-            train = [round(row["train_return"]) for row in border.rows if np.isfinite(row["train_return"])]
             speed, wall = border.rows[0]["steps_per_s"], border.rows[0]["wall_s"]
-            print(
-                f"{case}: {border.step:,} {wall:.0f} s {speed:,.0f}/s return {returns} in training {train}", flush=True
-            )
+            print(f"{case}: {border.step:,} {wall:.0f} s {speed:,.0f}/s return {returns}", flush=True)
 
     s2pg.train(
-        args.algorithm, env, memory=found["label"], kernel=found["kernel"],
-        critic="critic" if found["privileged"] else "policy",
-        hyper=found["hyper"],
-        seeds=tuple(range(args.seeds)), steps=args.steps, borders=args.borders, episodes=args.episodes,
-        out=args.out / folder(case), resume=True, report=report, say=lambda line: print(f"{case}: {line}", flush=True),
+        request.algorithm, env, memory=request.memory, kernel=request.kernel, critic=request.critic,
+        hyper=request.hyper, seeds=request.seeds, steps=request.steps, borders=request.borders,
+        episodes=request.episodes, out=args.out / folder(case), resume=True, report=report,
+        say=lambda line: print(f"{case}: {line}", flush=True),
     )  # fmt: skip
+
+
+def alone(case: str, request, env, out: Path) -> None:
+    """Measures how long a step of training takes while nothing else runs, and counts parameters."""
+    import equinox as eqx
+    import jax
+
+    from s2pg.io.sinks import write_json
+    from s2pg.loops import DeviceLoop
+    from s2pg.runs.experiment import resolve
+
+    _, algorithm = resolve(request, env)
+    plan = algorithm.plan
+    chunk = max(1, 200_000 // (len(request.seeds) * plan.lanes * plan.steps))
+    loop = DeviceLoop(algorithm, env, request.seeds, chunk=chunk, episodes=1)
+    state = eqx.filter_eval_shape(lambda key: algorithm.init(env.spec, (), key=key), jax.random.key(0))
+    is_array = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
+    sizes = {
+        name: sum(leaf.size for leaf in jax.tree.leaves(tree) if is_array(leaf))
+        for name, tree in (("actor", state.policy.kernel), ("critic", state.learner.critic))
+    }
+    running = loop.init()
+    loop.prepare(running, fresh=True)
+    print(f"{case}: compiled", flush=True)
+    _wait(out, case)
+    running = jax.block_until_ready(loop.warm_up(running))
+    running, _ = loop.advance(running)
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        running, _ = loop.advance(running)
+        times.append(time.perf_counter() - began)
+    steps = chunk * plan.lanes * plan.steps
+    found = {"seconds_per_step": float(np.median(times)) / steps, "parameters": sizes}
+    (out / folder(case)).mkdir(parents=True, exist_ok=True)
+    write_json(out / folder(case) / "alone.json", found)
+    print(f"{case}: {len(request.seeds) / found['seconds_per_step']:,.0f} steps/s alone, {sizes}", flush=True)
 
 
 def main() -> None:
@@ -85,60 +166,94 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, help="train into run folders here")
     what.add_argument("--plot", type=Path, help="draw and tabulate what was measured there")
-    parser.add_argument("--beside", action="store_true", help="--plot: they shared the GPU, so leave seconds out")
     parser.add_argument("--cases", nargs="*", default=[])
+    parser.add_argument("--grid", nargs="*", choices=list(GRIDS), default=[], help="cases of the paper's experiments")
     parser.add_argument("--one", help="train this case in this process")
-    parser.add_argument("--algorithm", default="ppo")
+    parser.add_argument("--alone", action="store_true", help="measure the time of an update instead")
     parser.add_argument("--steps", type=int, default=10_000_000, help="of each seed")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--borders", type=int, default=10)
     parser.add_argument("--episodes", type=int, default=32)
-    parser.add_argument("--backend", default="mjx")
+    parser.add_argument("--backend", default="warp")
+    parser.add_argument("--beside", type=int, default=1, help="cases that train at a time")
     parser.add_argument("--total", type=float, default=1e9, help="seconds after which all is stopped, to be resumed")
-    parser.add_argument("--after", type=Path, help="compile, but train only when this file is there")
     parser.add_argument("--pack", type=Path, help="put configurations and metrics, and what resuming takes, into here")
+    parser.add_argument("--unpack", type=Path, help="go on from what --pack left here")
     args = parser.parse_args()
     if args.plot:
-        return plot(args.plot, timed=not args.beside)
+        return plot(args.plot)
     if args.one:
         return one(args.one, args)
     args.out.mkdir(parents=True, exist_ok=True)
-    for case in args.cases:
-        _turn(args.out, case).unlink(missing_ok=True)
-    given = [
-        f"--{name}={getattr(args, name)}"
-        for name in ("algorithm", "steps", "seeds", "borders", "episodes", "backend", "out")
-    ]
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the GPU
-    deadline = time.monotonic() + args.total
-    running = {case: subprocess.Popen([sys.executable, __file__, *given, "--one", case]) for case in args.cases}
-    while args.after and not args.after.exists() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    for case, process in running.items():
-        _turn(args.out, case).touch()
-        try:
-            process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
+    if args.unpack:
+        unpack(args.unpack, args.out)
+    run_all([*args.cases, *(case for name in args.grid for case in GRIDS[name])], args)
     if args.pack:
         pack(args.out, args.pack)
 
 
+def run_all(cases: list[str], args: argparse.Namespace) -> None:
+    """Compiles all at once, as far as there are cores, and gives turns."""
+    given = [
+        f"--{name}={getattr(args, name)}" for name in ("steps", "seeds", "borders", "episodes", "backend", "out")
+    ] + ["--alone"] * args.alone
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the GPU
+    deadline, waiting, running = time.monotonic() + args.total, list(cases), {}
+    for case in cases:
+        _turn(args.out, case).unlink(missing_ok=True)
+    at_once, training = max(args.beside, os.cpu_count() or 1), []
+    while (waiting or running) and time.monotonic() < deadline:
+        while waiting and len(running) < at_once:
+            case = waiting.pop(0)
+            running[case] = subprocess.Popen([sys.executable, __file__, *given, "--one", case])
+        training = [case for case in training if case in running]
+        for case in [each for each in running if each not in training][: max(0, args.beside - len(training))]:
+            _turn(args.out, case).touch()
+            training.append(case)
+        for case, process in list(running.items()):
+            if process.poll() is not None:
+                print(f"{case}: ended with {process.returncode}", flush=True)
+                del running[case]
+        time.sleep(0.2)
+    for process in running.values():
+        process.kill()
+
+
 def pack(out: Path, into: Path) -> None:
-    """One file to plot from and one to resume from; replay buffers, which are too large, stay behind."""
+    """One file to plot from, and parts of one to resume from; replay buffers, which are too large, stay behind."""
     into.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(into / "metrics.tar.gz", "w:gz") as metrics, tarfile.open(into / "resume.tar", "w") as resume:
-        for run in sorted(path for path in out.iterdir() if (path / "config.json").exists()):
-            newest = sorted(each for each in (run / "checkpoints").glob("*") if "replay" not in each.name)[-1:]
-            for file in (run / "config.json", run / "metrics.jsonl"):
-                if file.exists():
-                    metrics.add(file, file.relative_to(out))
-                    resume.add(file, file.relative_to(out))
-            for file in [*newest, *(run / "policies").glob("*")]:
-                resume.add(file, file.relative_to(out))
+    runs = sorted(path for path in out.iterdir() if path.is_dir())
+    small = [run / name for run in runs for name in ("config.json", "metrics.jsonl", "alone.json")]
+    with tarfile.open(into / "metrics.tar.gz", "w:gz") as metrics:
+        _add(metrics, small, out)
+    policies = [file for run in runs for file in (run / "policies").glob("*")]
+    with tarfile.open(into / "policies.tar.gz", "w:gz") as archive:
+        _add(archive, [*small, *policies], out)
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as archive:
+        _add(archive, [*small, *policies, *(file for run in runs for file in _newest(run / "checkpoints"))], out)
+    data = whole.getvalue()
+    for number, start in enumerate(range(0, len(data), PART)):
+        (into / f"resume.{number:02d}").write_bytes(data[start : start + PART])
 
 
-def plot(where: Path, timed: bool) -> None:
+def _newest(checkpoints: Path) -> list[Path]:
+    return sorted(each for each in checkpoints.glob("*") if "replay" not in each.name)[-1:]
+
+
+def _add(archive: tarfile.TarFile, files: Iterable[Path], out: Path) -> None:
+    for file in files:
+        if file.exists():
+            archive.add(file, file.relative_to(out))
+
+
+def unpack(source: Path, out: Path) -> None:
+    data = b"".join(file.read_bytes() for file in sorted(source.glob("resume.*")))
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        archive.extractall(out, filter="data")
+
+
+def plot(where: Path) -> None:
     from s2pg.analysis.plots import curves
 
     runs: dict[str, list[Path]] = {}
@@ -147,13 +262,29 @@ def plot(where: Path, timed: bool) -> None:
         if not (config.parent / "metrics.jsonl").read_text():  # stopped before its first evaluation
             continue
         kind = "-privileged" if found["critic"] == "critic" else ""
-        runs.setdefault(found["task"] + kind, []).append(config.parent)
+        runs.setdefault(f"{found['algorithm']}-{found['task']}{kind}", []).append(config.parent)
     for task, folders in runs.items():
-        names = ("label", "return", "seeds", "best mean", "steps", *(("training time", "steps/s") if timed else ()))
+        names = ("case", "return", "seeds", "best mean", "steps", "training time", "steps/s", "parameters")
         print(f"\n{task}\n")
-        for row in (names, ["---"] * len(names), *(line(run)[: len(names)] for run in folders)):
-            print(f"| {' | '.join(row)} |")
-        curves(folders, where / f"{task}.png", seconds=timed)
+        with tempfile.TemporaryDirectory() as scratch:
+            timed = [_timed(run, Path(scratch)) for run in folders]
+            for row in (names, ["---"] * len(names), *(line(run) for run in timed)):
+                print(f"| {' | '.join(row)} |")
+            curves(timed, where / f"{task}.png", seconds=True)
+
+
+def _timed(run: Path, scratch: Path) -> Path:
+    """A copy of a run whose seconds are those of one alone, where these were measured."""
+    copy, file = scratch / run.name, run / "alone.json"
+    copy.mkdir()
+    rows = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
+    if file.exists():
+        seconds, seeds = json.loads(file.read_text())["seconds_per_step"], len({row["seed"] for row in rows})
+        rows = [row | {"wall_s": row["step"] * seconds, "steps_per_s": seeds / seconds} for row in rows]
+        (copy / "alone.json").write_text(file.read_text())
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (copy / "config.json").write_text((run / "config.json").read_text())
+    return copy
 
 
 def line(run: Path) -> list[str]:
@@ -167,7 +298,11 @@ def line(run: Path) -> list[str]:
     rate = np.median([row["steps_per_s"] for row in rows])
     end = f"{np.mean(returns[steps[-1]]):.0f} ± {np.std(returns[steps[-1]]):.0f}"
     top = f"{np.mean(returns[best]):.0f} ({best / 1e6:.1f}M)"
-    return [f"`{run.name}`", end, seeds, top, f"{steps[-1] / 1e6:.1f}M", f"{last['wall_s']:.0f} s", f"{rate:,.0f}"]
+    sizes = json.loads((run / "alone.json").read_text())["parameters"] if (run / "alone.json").exists() else {}
+    told = ", ".join(f"{name} {size / 1e3:.0f}k" for name, size in sizes.items())
+    return [
+        f"`{run.name}`", end, seeds, top, f"{steps[-1] / 1e6:.1f}M", f"{last['wall_s']:.0f} s", f"{rate:,.0f}", told
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

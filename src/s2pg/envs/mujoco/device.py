@@ -32,7 +32,7 @@ class Inner(NamedTuple):
     which: Array  # of the pool of models
     noise: Array  # on what the policy sees now
     diverged: Array
-    overflowed: Any  # whether a contact found no room in the last step, () where there always is
+    overflowed: Any = ()  # whether a contact found no room in the last step, where that can be
 
 
 class DeviceRobot(Env):
