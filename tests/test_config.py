@@ -15,7 +15,7 @@ from s2pg.critics import BranchedCritic, PlainCritic, RecurrentCritic
 from s2pg.errors import UserError
 from s2pg.kernels import KERNELS
 from s2pg.kernels.gru import GRUKernel
-from s2pg.memory import CarryRule, DrawRule, UnrollRule
+from s2pg.memory import CarryRule, DrawRule, PathwiseRule, UnrollRule
 from s2pg.options import option
 from s2pg.runs import training
 from s2pg.runs.experiment import read_config
@@ -31,8 +31,9 @@ TINY = {"lanes": 2, "steps": 8, "size": 4, "width": 4, "epochs": 1, "minibatches
 @pytest.mark.parametrize(
     ("text", "pattern", "rule"),
     [
-        ("s2pg", "s2pg", DrawRule("score", -1.0)),
-        ("s2pg-pathwise", "s2pg-pathwise", DrawRule("pathwise", -1.0)),
+        ("s2pg", "s2pg", DrawRule(-1.0)),
+        ("s2pg-pathwise", "s2pg-pathwise", PathwiseRule(-1.0)),
+        ("s2pg-8", "s2pg-N", PathwiseRule(-1.0, length=8)),
         ("bptt-8", "bptt-N", UnrollRule(8)),
         ("bptt-3-last", "bptt-N-last", UnrollRule(3, last=True)),
         ("window-5", "window-K", CarryRule(4)),
@@ -54,7 +55,7 @@ def test_a_label_is_read_with_its_length_and_makes_its_rule(text, pattern, rule)
         ("bptt-0", "memory 'bptt-0': a segment has 1 step or more"),
         ("window--2", "memory 'window--2': a window has 1 step or more"),
         ("sp2g", "did you mean s2pg"),
-        ("s2pg-8", "unknown memory"),
+        ("s2pg-0", "memory 's2pg-0': a segment has 1 step or more"),
     ],
 )
 def test_a_label_that_means_nothing_is_refused(text, told):

@@ -101,7 +101,7 @@ def expected_return(kernel: LinearKernel, seen: float):
 
 
 MEMORIES = {
-    "s2pg": DrawRule("score", -0.7), "full": UnrollRule(3), "cut-1": UnrollRule(1), "cut-2": UnrollRule(2),
+    "s2pg": DrawRule(-0.7), "full": UnrollRule(3), "cut-1": UnrollRule(1), "cut-2": UnrollRule(2),
     "full-last": UnrollRule(3, last=True),
 }  # fmt: skip
 

@@ -10,18 +10,18 @@ import pytest
 from s2pg.algorithms.base import normalised, step_log_probs
 from s2pg.algorithms.base import samples as rule_samples
 from s2pg.algorithms.onpolicy import Learning, Networks, batch_values
-from s2pg.memory import CarryRule, DrawRule, UnrollRule, restarts
+from s2pg.memory import CarryRule, DrawRule, PathwiseRule, UnrollRule, restarts
 from toys import assert_close, built, evaluation, largest, samples, two_batches
 
 RULES = [
     DrawRule(),
-    DrawRule("pathwise"),
+    *(PathwiseRule(length=n) for n in (1, 3)),
     CarryRule(),
     *(UnrollRule(n) for n in (1, 3, 8)),
     *(UnrollRule(n, True) for n in (3, 5)),
 ]
 # One label for each kind of sample: the oracle is `none` with another view, a longer segment no other kind.
-KINDS = ["s2pg", "s2pg-pathwise", "bptt-3", "bptt-3-last", "window-3", "none"]
+KINDS = ["s2pg", "s2pg-pathwise", "s2pg-3", "bptt-3", "bptt-3-last", "window-3", "none"]
 every_kind = pytest.mark.parametrize("label", KINDS)
 
 
@@ -144,7 +144,7 @@ def test_gradients_reach_back_through_unrolled_steps_and_nowhere_else(label):
     t, s = np.mgrid[:8, :8]
     episode = np.cumsum(first)
     same = (s <= t) & (episode[t] == episode[s])
-    length = int(label.split("-")[1]) if label.startswith("bptt") else 1
+    length = int(label.split("-")[1]) if label.startswith(("bptt", "s2pg-3")) else 1
     near = t - s < length if label.endswith("last") else t // length == s // length
     np.testing.assert_array_equal(found, same & near)
 
@@ -169,7 +169,7 @@ def slopes(label: str):
 @every_kind
 def test_z_hands_out_no_gradient_and_the_next_one_only_under_pathwise(label):
     z, next_z, log_prob, _ = map(largest, slopes(label))
-    assert z == 0 and (next_z > 0) == (label == "s2pg-pathwise") and log_prob > 0
+    assert z == 0 and (next_z > 0) == (label in ("s2pg-pathwise", "s2pg-3")) and log_prob > 0
 
 
 @pytest.mark.parametrize(("label", "learns"), [("s2pg", True), ("s2pg-pathwise", False)])

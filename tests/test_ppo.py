@@ -15,7 +15,7 @@ from s2pg.critics import Critic, state_value
 from s2pg.distributions import Categorical
 from s2pg.heads import plain_state_head
 from s2pg.kernel import Kernel, Step
-from s2pg.memory import CarryRule, DrawRule, NoisyState
+from s2pg.memory import CarryRule, DrawRule, NoisyState, PathwiseRule
 from s2pg.optimise import adam, step
 from s2pg.types import Decision, Transition
 from toys import CONTINUOUS, DISCRETE, LABELS, assert_close, built, largest, two_batches
@@ -38,7 +38,7 @@ class Stub(Kernel):
         return self.eta
 
     def emit(self, x, eta):
-        head = DrawRule("pathwise").state_head(plain_state_head)(2, 1, jax.random.key(0))
+        head = PathwiseRule().state_head(plain_state_head)(2, 1, jax.random.key(0))
         return Step(Categorical(self.logits), head(eta, eta))
 
 
@@ -133,13 +133,13 @@ ETA, OLD, SLOPE = jnp.array([0.4, -0.2]), jnp.array([0.1, -0.2]), jnp.array([2.0
 
 
 def pathwise_gradient(memory=None, terminated=(True, False, False), **hyper):
-    memory = memory or DrawRule("pathwise")
+    memory = memory or PathwiseRule()
     algorithm = ppo(memory, discount=0.5, **hyper)
     networks = Networks(Stub(jnp.zeros(2), ETA, jnp.zeros(2)), LinearCritic(SLOPE, jnp.ones(())))
     stored = jnp.broadcast_to(OLD, (3, 1, 2))
-    drawn = NoisyState(stored, 0.3 * jnp.ones((3, 1, 2))) if memory.pathwise else stored + 0.3
+    drawn = NoisyState(stored, 0.3 * jnp.ones((3, 1, 2))) if isinstance(memory, PathwiseRule) else stored + 0.3
     piece = rows([0, 1, 0], [0.5] * 3, terminated, [0.0] * 3, [7.0] * 3, jnp.zeros((3, 1, 2)), drawn, stored + 0.3)
-    if not memory.pathwise:
+    if not isinstance(memory, PathwiseRule):
         log_prob = Decision(piece.transition.log_prob.action, jnp.full((3, 1), -1.0))
         piece = piece._replace(transition=piece.transition._replace(log_prob=log_prob), advantage=-jnp.ones((3, 1)))
     return jax.grad(lambda n: algorithm.loss(n, piece, VALID, jnp.asarray(4.0))[0])(networks)

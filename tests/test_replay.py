@@ -174,8 +174,10 @@ class Model:
             self._check_entries(found, b, chain)
             expected_z.append(self.initial if head.first else self.newest(head.lane, head.index - 1))
             expected_next_z.append(self.newest(last.lane, last.index))
+            for back, row in enumerate(chain[::-1][: self.shape.slide]):
+                equal(jax.tree.map(lambda leaf: leaf[b, -1 - back], found.next_z), self.newest(row.lane, row.index))  # noqa: B023
         equal(found.z, stack(expected_z, len(expected_z)))
-        equal(found.next_z, stack(expected_next_z, len(expected_z)))
+        equal(jax.tree.map(lambda leaf: leaf[:, -1], found.next_z), stack(expected_next_z, len(expected_z)))
 
     def _check_reach(self, chain: list[Row]) -> None:
         """As long as the episode lets it be, and moved forward where it would be padded."""
@@ -206,7 +208,8 @@ class Model:
         for row in {row.number: row for row in rows}.values():
             self.z[row.lane, row.index] = next(self.numbers)
         before = self.replay
-        self.replay = write(before, found, stack([self.newest(row.lane, row.index) for row in rows], len(rows)))
+        new = stack([self.newest(row.lane, row.index) for row in rows], len(rows))
+        self.replay = write(before, found, jax.tree.map(lambda leaf: leaf[:, None], new))
         for name in ("rows", "first", "head", "size"):
             np.testing.assert_array_equal(getattr(self.replay, name), getattr(before, name))
 

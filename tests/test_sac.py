@@ -141,7 +141,7 @@ def two_transitions(terminated=(True, False), stateful=True):
     stored = jnp.full((2, 2), 9.0) if stateful else ()
     valid = jnp.ones((2, 1), bool)
     return Batch(
-        ReplaySample(jnp.stack([o, after], axis=1), valid, z, stored), {},
+        ReplaySample(jnp.stack([o, after], axis=1), valid, z, jax.tree.map(lambda leaf: leaf[:, None], stored)), {},
         {"policy": o[:, None], "critic": column(3.0, -1.0)[:, None]},
         {"policy": after[:, None], "critic": column(0.7, 2.0)[:, None]},
         column(0.3, -0.6)[:, None], column(1.0, 2.0), 1.0 - column(*terminated), valid, jnp.array([5, 8]),
@@ -159,7 +159,7 @@ def two_segments(padding=(99.0, 88.0, 77.0, 66.0)):
     valid = jnp.array([[False, True], [True, True]])
     z = jnp.array([[0.4, 0.0], [-0.2, 0.6]], float)
     return Batch(
-        ReplaySample(seen, valid, z, jnp.full((2, 2), 9.0)), {"policy": seen, "critic": known},
+        ReplaySample(seen, valid, z, jnp.full((2, 2, 2), 9.0)), {"policy": seen, "critic": known},
         {"policy": seen[:, :-1], "critic": known[:, :-1]}, {"policy": seen[:, 1:], "critic": known[:, 1:]},
         jnp.array([[a, 0.3], [-0.6, 0.1]], float)[..., None], jnp.array([[r, 1.0], [2.0, 3.0]], float),
         jnp.array([[1.0, 0.0], [1.0, 1.0]], float), valid, jnp.array([5, 8]),
@@ -488,7 +488,7 @@ def test_every_row_of_a_batch_gets_noise_of_its_own_and_its_halves_too():
     number = 4000  # rows that are alike
     _, unfolded, drawn = squashed()
     decision, log_prob = jax.tree.map(lambda leaf: leaf[:number], drawn)
-    parts = [decision.action[:, 0], decision.state[:, 0], unfolded.fresh[:number]]
+    parts = [decision.action[:, 0], decision.state[:, 0], unfolded.fresh[:number, 0]]
     drawn = np.arctanh(np.concatenate(parts, axis=1).astype(np.float64))
     assert len(np.unique(drawn)) > 0.996 * drawn.size
     assert np.abs(np.corrcoef(drawn.T) - np.eye(5)).max() < 4 / np.sqrt(number)

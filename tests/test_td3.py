@@ -58,8 +58,7 @@ def training_state(kind=Drawn):
 @quick
 def _targets(algorithm, batch, state, keys):
     unfolded = unfold(algorithm.memory, state.policy.kernel, batch, KEYS[0])
-    latest = jax.tree.map(lambda leaf: leaf[:, -1], unfolded.next_z)
-    return jax.vmap(lambda key: algorithm.target(state.learner.target, batch, latest, key))(keys)
+    return jax.vmap(lambda key: algorithm.target(state.learner.target, batch, unfolded.next_z, key))(keys)
 
 
 def target(algorithm, batch, state):
@@ -376,7 +375,7 @@ def test_the_actors_gradient_is_the_stateful_deterministic_policy_gradient():
         valid = jnp.ones((number, 1), bool)
         wide_z = jnp.asarray(z)
         batch = Batch(
-            ReplaySample(jnp.stack([jnp.asarray(o), jnp.asarray(after)], axis=1), valid, wide_z, wide_z),
+            ReplaySample(jnp.stack([jnp.asarray(o), jnp.asarray(after)], axis=1), valid, wide_z, wide_z[:, None]),
             {}, seen, seen, jnp.zeros((number, 1, 2)), jnp.zeros((number, 1)), jnp.ones((number, 1)), valid,
             jnp.arange(number),
         )  # fmt: skip

@@ -17,7 +17,7 @@ from s2pg.envs.recall import Recall
 from s2pg.errors import UserError
 from s2pg.heads import plain_state_head
 from s2pg.kernel import Kernel, Step
-from s2pg.memory import CarryRule, DrawRule, NoisyState
+from s2pg.memory import CarryRule, DrawRule, NoisyState, PathwiseRule
 from s2pg.rollout import collect, start
 from s2pg.types import Decision, Transition
 from test_learning import SEEDS, SOLVED, scores
@@ -152,7 +152,7 @@ def test_the_radius_is_shared_by_both_halves_of_a_drawn_decision():
 
 
 def test_under_pathwise_the_state_follows_the_critic_and_half_its_drift_counts_as_divergence():
-    algorithm, z = trpo(DrawRule("pathwise"), discount=0.5, pathwise_weight=0.6), jnp.zeros((3, 1, 2))
+    algorithm, z = trpo(PathwiseRule(), discount=0.5, pathwise_weight=0.6), jnp.zeros((3, 1, 2))
     drawn = NoisyState(jnp.broadcast_to(ETA, (3, 1, 2)), jnp.full((3, 1, 2), 0.3))
     networks, batch = blind_batch(algorithm, Blind, drawn, z, drawn.mean + 0.3)
     # One of the two valid rows has ended: half of w gamma dV/dz' / std(A).

@@ -13,7 +13,7 @@ from s2pg.rollout import collect, start
 from s2pg.runs import experiment
 from s2pg.runs.request import Request
 
-LABELS = ["s2pg", "s2pg-pathwise", "bptt-3", "bptt-3-last", "bptt-8", "window-3", "none", "oracle"]
+LABELS = ["s2pg", "s2pg-pathwise", "s2pg-3", "bptt-3", "bptt-3-last", "bptt-8", "window-3", "none", "oracle"]
 DISCRETE, CONTINUOUS = Recall(k=3), Recall(k=3, cue="real")
 TINY = {"lanes": 5, "steps": 8, "size": 4, "width": 8}
 

@@ -61,20 +61,23 @@ class Kernel(eqx.Module):
         x = self.embed(obs)
         return self.emit(x, self.advance(x, z))
 
-    def unroll(self, x: PyTree, stored: State, restart: Array) -> tuple[State, State]:
+    def unroll(self, x: PyTree, stored: State, restart: Array, noise: State | None = None) -> tuple[State, State]:
         """(z, eta) of n steps in sequence, from their embedded observations.
 
-        z is `stored` where `restart` is set, at the first step always, and else eta of the step before.
+        z is `stored` where `restart` is set, at the first step always, and else eta of the step before, with its noise.
         """
+        if restart.shape[0] == 1:
+            return stored, jax.vmap(self.advance)(x, stored)
 
         def step(before: State, at: tuple) -> tuple[State, tuple[State, State]]:
-            x, stored, restart = at
+            x, stored, restart, noise = at
             z = jax.tree.map(lambda kept, new: jnp.where(restart, kept, new), stored, before)
             eta = self.advance(x, z)
-            return eta, (z, eta)
+            after = eta if noise is None else jax.tree.map(jnp.add, eta, noise)
+            return after, (z, eta)
 
         head = jax.tree.map(lambda leaf: leaf[0], stored)
-        return jax.lax.scan(step, head, (x, stored, restart))[1]
+        return jax.lax.scan(step, head, (x, stored, restart, noise))[1]
 
     def features(self, z: State) -> Float[Array, " features"]:
         """What critics see of z."""

@@ -36,7 +36,7 @@ class ReplayBatch(NamedTuple):
     terminated: Bool[Array, "B n"]
     valid: Bool[Array, "B n"]
     z: State  # before the first valid row
-    next_z: State  # after the last row
+    next_z: State  # [B, slide, ...], after each of the last rows
     time: Int[Array, " B"]  # where the last row is
     lane: Int[Array, " B"]
 
@@ -124,19 +124,30 @@ def sample(replay: Replay, key: PRNGKeyArray, batch: int, rows: int, slide: int,
         return jnp.where(fresh, start[None], leaf[earlier, lane])
 
     z = jax.tree.map(before_head, replay.next_z, initial)
-    next_z = jax.tree.map(lambda leaf: leaf[time[:, -1], lane], replay.next_z)
+    next_z = jax.tree.map(lambda leaf: leaf[time[:, -slide:], lane[:, None]], replay.next_z)
     return ReplayBatch(obs, action, reward, terminated > 0.5, valid, z, next_z, time[:, -1], lane)
 
 
 def write(replay: Replay, where: ReplayBatch, next_z: State) -> Replay:
-    """Puts new states, if there are any, after the last rows of the samples.
+    """Puts new states [B, k, ...], if there are any, after the last k valid rows of the samples.
 
-    A row that was sampled twice must come with the same state twice.
+    Of a row that was sampled more than once, one of its states is taken whole.
     """
     if not jax.tree.leaves(next_z):
         return replay
-    stored = jax.tree.map(lambda leaf, new: leaf.at[where.time, where.lane].set(new), replay.next_z, next_z)
-    return eqx.tree_at(lambda r: r.next_z, replay, stored)
+    (capacity, lanes), count = replay.first.shape, jax.tree.leaves(next_z)[0].shape[1]
+    time = (where.time[:, None] - jnp.arange(count)[::-1][None]) % capacity
+    nowhere = capacity * lanes
+    row = jnp.where(where.valid[:, -count:], time * lanes + where.lane[:, None], nowhere).reshape(-1)
+    order = jnp.argsort(row)
+    again = jnp.concatenate([jnp.zeros(1, bool), row[order][1:] == row[order][:-1]])
+    row = row.at[order].set(jnp.where(again, nowhere, row[order]))
+
+    def put(leaf: Array, new: Array) -> Array:
+        flat = leaf.reshape(nowhere, *leaf.shape[2:])
+        return flat.at[row].set(new.reshape(-1, *new.shape[2:]), mode="drop").reshape(leaf.shape)
+
+    return eqx.tree_at(lambda r: r.next_z, replay, jax.tree.map(put, replay.next_z, next_z))
 
 
 def _unbroken(flags: Bool[Array, "B n"]) -> Bool[Array, "B n"]:

@@ -121,8 +121,7 @@ class TD3(OffPolicy):
         learner, kernel = state.learner, state.policy.kernel
         found, batch = self.sample_batch(state.replay, state.policy, sample_key)
         unfolded = unfold(self.memory, kernel, batch, refresh_key)
-        latest = jax.tree.map(lambda leaf: leaf[:, -1], unfolded.next_z)
-        target = self.target(learner.target, batch, latest, smooth_key)
+        target = self.target(learner.target, batch, unfolded.next_z, smooth_key)
         decision = self.memory.halves(batch.action, unfolded.next_z)
         loss, gradient = jax.value_and_grad(regression)(learner.critic, kernel, batch, unfolded.z, decision, target)
         critic, optimiser = step(self.optimisers.critic, gradient, learner.optimiser.critic, learner.critic)
@@ -136,7 +135,7 @@ class TD3(OffPolicy):
         return state, batch, {"critic_loss": loss, "value": mean(target, batch.mask)}
 
     def target(self, slow: Networks, batch: Batch, next_z: State, key: PRNGKeyArray) -> Float[Array, "B m"]:
-        """y, with z' of the last rows as given."""
+        """y, with z' as given."""
         batch = batch._replace(samples=batch.samples._replace(next_z=next_z))
         unfolded = unfold(self.memory, slow.kernel, batch, None)
         decision = self.smooth(draw(self.memory, unfolded.ahead, None)[0], key)

@@ -48,6 +48,8 @@ class Train:
                                  or through dQ/dz' (sac, td3, ddpg), from single transitions
                   s2pg-pathwise  the same, but learned through dV/dz': needs a critic that knows
                                  (--critic critic), and ppo or trpo
+                  s2pg-N         the same through N steps first, noise held fixed; then through dV/dz' or
+                                 dQ/dz'
                   bptt-N         recomputed, and backpropagated through segments of N steps
                   bptt-N-last    the same, with the loss on the last step of each segment only
                   window-K       no memory but the last K observations

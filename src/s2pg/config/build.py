@@ -29,14 +29,14 @@ def check(algorithm: str, choice: Choice, kernel: str, spec: Spec) -> None:
         raise UserError(
             f"memory '{choice.name}': a {label.unit} is longer than an episode, which has {spec.horizon} steps"
         )
-    if label.needs_slope and not kind.has_critic:
+    if label.needs_critic and not kind.has_critic:
         raise UserError(f"{algorithm} has no critic to carry the gradient of '{choice.name}'; use 's2pg'")
     if kind.replays:
         _check_replays(algorithm, choice, spec)
     if label.any_kernel and not chosen.stateful:
         fit = ", ".join(name for name, each in KERNELS.items() if each.stateful)
         raise UserError(f"kernel '{kernel}' has no state to learn, which memory '{choice.name}' needs; known: {fit}")
-    if label.unrolls and not chosen.unrolls:
+    if label.unrolls and choice.length > 1 and not chosen.unrolls:
         raise UserError(f"kernel '{kernel}' cannot be unrolled, which memory '{choice.name}' needs; use s2pg")
     if kind.replays and not chosen.bounded:
         raise UserError(

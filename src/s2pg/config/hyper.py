@@ -9,7 +9,7 @@ from typing import Any
 from s2pg.algorithms import ALGORITHMS, chain, traits
 from s2pg.errors import UserError
 from s2pg.kernels import GIVEN, find_kernel
-from s2pg.memory import CarryRule, DrawRule, UnrollRule
+from s2pg.memory import CarryRule, DecisionRule, UnrollRule
 from s2pg.options import Setting, argument_settings, field_settings, option, parse_all
 
 
@@ -39,7 +39,7 @@ def settings(algorithm: str, kernel: str) -> dict[str, Setting]:
     for name in chain(algorithm):
         found = _joined(found, field_settings(ALGORITHMS[name].cls), f"algorithm '{name}'")
     replays = traits(algorithm).replays
-    for owner in (DrawRule, UnrollRule, CarryRule, NetworkSettings):
+    for owner in (DecisionRule, UnrollRule, CarryRule, NetworkSettings):
         asked = {name: each for name, each in field_settings(owner).items() if replays or not each.option.replay}
         found = _joined(found, asked, f"algorithm '{algorithm}'")
     return _joined(found, kernel_settings(kernel), f"kernel '{kernel}'")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from s2pg.errors import UserError, unknown
-from s2pg.memory import CarryRule, DrawRule, Memory, UnrollRule
+from s2pg.memory import CarryRule, DrawRule, Memory, PathwiseRule, UnrollRule
 from s2pg.options import field_settings
 from s2pg.types import CRITIC, POLICY
 
@@ -40,6 +40,7 @@ class Label:
     critic_z: CriticInput = NEVER
     critic_memory: bool = False  # whether an unprivileged critic has a memory of its own
     draws: bool = False  # whether z' is part of the decision
+    needs_critic: bool = False  # hands part of its gradient to the slope of a critic
     needs_slope: bool = False  # learns memory through the slope of V(s', z') alone
     unit: str = ""  # what N or K counts the steps of
     unrolls: bool = False  # gradients flow through N steps, which have to be there
@@ -50,8 +51,12 @@ def _fields(rule: type, hyper: Mapping[str, Any]) -> dict[str, Any]:
     return {name: hyper[name] for name in field_settings(rule) if name in hyper}
 
 
-def _drawn(estimator: Literal["score", "pathwise"]) -> Callable[[int, Mapping[str, Any]], Memory]:
-    return lambda length, hyper: DrawRule(estimator, **_fields(DrawRule, hyper))
+def _drawn(length: int, hyper: Mapping[str, Any]) -> Memory:
+    return DrawRule(**_fields(DrawRule, hyper))
+
+
+def _pathwise(length: int, hyper: Mapping[str, Any]) -> Memory:
+    return PathwiseRule(length=length, **_fields(PathwiseRule, hyper))
 
 
 def _unrolled(last: bool) -> Callable[[int, Mapping[str, Any]], Memory]:
@@ -80,13 +85,19 @@ LABELS: dict[str, Label] = {
             "s2pg", "z' drawn with the action; single transitions",
             "Draws z' with the action and trains on single transitions: by the likelihood ratio over z' (ppo, trpo,"
             " reinforce, gpomdp) or through dQ/dz' (sac, td3, ddpg).",
-            _drawn("score"), **_S2PG,
+            _drawn, **_S2PG,
         ),
         Label(
             "s2pg-pathwise", "the same, z' learns through dV/dz' (ppo, trpo)",
             "As s2pg, but z' learns through dV/dz': on policy only, and with a critic that knows what is worth"
             " remembering (--critic critic).",
-            _drawn("pathwise"), needs_slope=True, **_S2PG,
+            _pathwise, needs_critic=True, needs_slope=True, **_S2PG,
+        ),
+        Label(
+            "s2pg-N", "the same, through N steps first (ppo, trpo, sac, td3, ddpg)",
+            "Draws z', holds its noise fixed and backpropagates through segments of N steps; beyond them it learns"
+            " through dV/dz' or dQ/dz'. s2pg-pathwise is s2pg-1 (on policy), s2pg is s2pg-1 off policy.",
+            _pathwise, needs_critic=True, unit="segment", unrolls=True, **_S2PG,
         ),
         Label(
             "bptt-N", "backpropagation through segments of N steps",
@@ -138,4 +149,4 @@ def parse(text: str) -> Choice:
             if length < 1:
                 raise UserError(f"memory '{text}': a {label.unit} has 1 step or more")
             return Choice(text, label, length)
-    raise unknown("memory", text, [*LABELS, "bptt-8", "bptt-8-last", "window-8"])
+    raise unknown("memory", text, [*LABELS, "s2pg-8", "bptt-8", "bptt-8-last", "window-8"])

@@ -55,10 +55,11 @@ class MinGRUKernel(RecurrentKernel):
 
     cell_type: ClassVar[Callable[..., Cell]] = MinGRU
 
-    def unroll(self, x: Embedding, stored: Array, restart: Array) -> tuple[Array, Array]:
+    def unroll(self, x: Embedding, stored: Array, restart: Array, noise: Array | None = None) -> tuple[Array, Array]:
         keep, add = x.gates
         begins = (restart | (jnp.arange(restart.shape[0]) == 0))[:, None]
+        before = jnp.zeros_like(stored) if noise is None else jnp.roll(noise, 1, axis=0)
         # A step that begins from the stored state forgets whatever came before it.
-        steps = Affine(jnp.where(begins, 0.0, keep), jnp.where(begins, keep * stored + add, add))
+        steps = Affine(jnp.where(begins, 0.0, keep), keep * jnp.where(begins, stored, before) + add)
         eta = jax.lax.associative_scan(after, steps).add
-        return jnp.where(begins, stored, jnp.roll(eta, 1, axis=0)), eta
+        return jnp.where(begins, stored, jnp.roll(eta, 1, axis=0) + before), eta

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from s2pg.distributions import Distribution
 from s2pg.heads import Drawn, StateHeadBuilder, no_noise
 from s2pg.kernel import Kernel, Step
+from s2pg.options import option
 from s2pg.types import Decision, State
 
 
@@ -32,7 +34,7 @@ class Evaluation(NamedTuple):
 
     now: Step
     z: State  # never carries a gradient out
-    next_z: State  # differentiable under the pathwise estimator alone
+    next_z: State  # differentiable under `PathwiseRule` alone, at the ends of what it unrolls
     log_prob: Decision  # of the stored decision
     entropy: Decision
     drift: Array  # |(eta - eta_old) / sigma|^2, 0 where the state has a ratio of its own or none
@@ -53,7 +55,7 @@ class ReplaySample(NamedTuple):
     obs: Array  # [n + 1, ...], what the kernel reads, up to the observation after the last row
     valid: Array  # [n]
     z: State  # stored, before the first valid row
-    next_z: State  # stored, after the last row
+    next_z: State  # stored, [m, ...] after each of the rows that are graded
 
 
 class ReplayEvaluation(NamedTuple):
@@ -63,7 +65,14 @@ class ReplayEvaluation(NamedTuple):
     ahead: Step  # at (o', z')
     z: State  # never carries a gradient out, nor does z'
     next_z: State
-    fresh: State  # z' after the last row, to be stored in place of the old one; () where that stays
+    fresh: State  # [k, ...] z' after the last k rows, to be stored in place of the old ones; () where these stay
+
+
+class ShieldedState(NamedTuple):
+    """A distribution of z' whose draws hand a gradient on where `open` is set; its log-probability always does."""
+
+    inner: Distribution
+    open: Array
 
 
 class Spans(NamedTuple):
@@ -126,6 +135,69 @@ class ActionRule(Memory):
     def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
         action, log_prob = step.action.draw(key)
         return Decision(action), Decision(log_prob)
+
+
+class DecisionRule(Memory):
+    """A rule under which z' is drawn, and decided on with the action.
+
+    Off policy, z' of a replayed transition is drawn anew and written back: (1 - refresh) old + refresh new. That is
+    sound because reward and next observation do not depend on z' given a. `refresh_noise` draws it with its noise,
+    otherwise it is the mode; `refresh_first` lets the critic learn from the new z' at once, otherwise from the old.
+    """
+
+    state_log_std: float = option(-1.5, "log standard deviation of z' under s2pg; it is learned where z' has a ratio")
+    refresh: float = option(
+        1.0, "tau_z: how far a replayed z' moves to a new draw; 0: stored states stay as they were", low=0, high=1,
+        replay=True,
+    )  # fmt: skip
+    refresh_noise: bool = option(True, "draw it with its noise, instead of taking the mode", replay=True)
+    refresh_first: bool = option(
+        True, "the critic learns from the new z' at once, instead of from the stored one", replay=True
+    )
+
+    def halves(self, action: object, state: object) -> Decision:
+        return Decision(action, state)
+
+    def draw(self, step: Step, key: PRNGKeyArray | None) -> tuple[Decision, Decision]:
+        action_key, state_key = (None, None) if key is None else jax.random.split(key)
+        action, action_log_prob = step.action.draw(action_key)
+        state, open = step.state if isinstance(step.state, ShieldedState) else (step.state, None)
+        drawn, state_log_prob = state.draw(state_key)
+        drawn = drawn if open is None else jnp.where(open, drawn, jax.lax.stop_gradient(drawn))
+        return Decision(action, drawn), Decision(action_log_prob, state_log_prob)
+
+    def stored(self, z: State) -> State:
+        return z
+
+    def unfold(self, kernel: Kernel, sample: ReplaySample, key: PRNGKeyArray | None) -> ReplayEvaluation:
+        """Draws z' anew along the rows, from the state before them, or holds the stored ones.
+
+        Either way later rows feel how parameters move the states before them, with the noise held fixed. What a draw
+        does to the critic counts at the last row alone: the rows that follow another count themselves.
+        """
+        rows, renewed, keys = self.spans.rows, key is not None and self.refresh > 0.0, None
+        if key is not None and self.refresh_noise:
+            keys = key[None] if rows == 1 else jax.random.split(key, rows)
+
+        def row(z: State, at: tuple) -> tuple[State, tuple[Step, State, State, State]]:
+            obs, valid, stored, key = at
+            now = kernel(obs, z)
+            drawn, _ = now.state.draw(key)
+            new, mode = mix(stored, drawn, self.refresh), now.state.mode()
+            held = stored + (mode - jax.lax.stop_gradient(mode))
+            after = jnp.where(valid, new if renewed and self.refresh_first else held, z)
+            return after, (now, z, after, new)
+
+        head = jax.lax.stop_gradient(sample.z)
+        last, (now, z, next_z, new) = jax.lax.scan(
+            row, head, (sample.obs[:-1], sample.valid, sample.next_z, keys), unroll=rows == 1
+        )
+        final = kernel(sample.obs[-1], jax.lax.stop_gradient(last))
+        ahead = jax.tree.map(lambda later, end: jnp.concatenate([later[1:], end[None]]), now, final)
+        if rows > 1:
+            now = now._replace(state=ShieldedState(now.state, jnp.arange(rows) == rows - 1))
+        z, next_z, new = jax.lax.stop_gradient((z, next_z, new))
+        return ReplayEvaluation(now, ahead, z, next_z, new if renewed else ())
 
 
 # What rules share ----------------------------------------------------------------------------------------------------

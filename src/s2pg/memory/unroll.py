@@ -87,6 +87,9 @@ class UnrollRule(ActionRule):
         before, after = ((lambda leaf: leaf[:-1]), (lambda leaf: leaf[1:]))
         latest = jax.tree.map(lambda leaf: leaf[-1], z)
         refreshed = key is not None and self.refresh_heads > 0.0 and not self.zero_head
-        fresh = mix(sample.next_z, latest, self.refresh_heads) if refreshed else ()
+        fresh = ()
+        if refreshed:
+            kept = jax.tree.map(lambda leaf: leaf[-1], sample.next_z)
+            fresh = jax.tree.map(lambda leaf: leaf[None], mix(kept, latest, self.refresh_heads))
         now, ahead = (jax.tree.map(part, step) for part in (before, after))
         return ReplayEvaluation(now, ahead, jax.tree.map(before, z), jax.tree.map(after, z), fresh)
