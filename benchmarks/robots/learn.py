@@ -9,7 +9,7 @@ Every case is a run folder of `s2pg train` with the presets, and goes on where i
 compile at once and then train in turn, so that `wall_s` is that of one alone; or, with `--beside`, so many at a time
 (start NVIDIA's MPS before), and then seconds in tables and plots are those that `--alone` measured, times the steps.
 `--pack FOLDER` leaves metrics, policies and what resuming takes there, in files of at most 15 MB, when all is done or
-stopped; `--unpack FOLDER` begins from such.
+stopped; `--unpack FOLDER` begins from such. Their parts are put together with `cat metrics.* | tar xz`.
 
 A case is [ALGORITHM/]TASK/LABEL[:KERNEL][!][+OPTION=VALUE,...][@HYPER=VALUE,...]; `!` is a privileged critic.
 """
@@ -25,7 +25,6 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +82,11 @@ def folder(case: str) -> str:
 def _turn(out: Path, case: str) -> Path:
     """The file that tells a process that it is its turn."""
     return out / f"turn-{folder(case)}"
+
+
+def _alone(out: Path, run: str) -> Path:
+    """What was measured of a case alone; not in its run folder, which may not be there yet."""
+    return out / "alone" / f"{run}.json"
 
 
 def _wait(out: Path, case: str) -> None:
@@ -156,16 +160,17 @@ def alone(case: str, request, env, out: Path) -> None:
         times.append(time.perf_counter() - began)
     steps = chunk * plan.lanes * plan.steps
     found = {"seconds_per_step": float(np.median(times)) / steps, "parameters": sizes}
-    (out / folder(case)).mkdir(parents=True, exist_ok=True)
-    write_json(out / folder(case) / "alone.json", found)
+    _alone(out, folder(case)).parent.mkdir(exist_ok=True)
+    write_json(_alone(out, folder(case)), found)
     print(f"{case}: {len(request.seeds) / found['seconds_per_step']:,.0f} steps/s alone, {sizes}", flush=True)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, help="train into run folders here")
     what.add_argument("--plot", type=Path, help="draw and tabulate what was measured there")
+    parser.add_argument("--untimed", action="store_true", help="--plot: they shared the GPU, so leave seconds out")
     parser.add_argument("--cases", nargs="*", default=[])
     parser.add_argument("--grid", nargs="*", choices=list(GRIDS), default=[], help="cases of the paper's experiments")
     parser.add_argument("--one", help="train this case in this process")
@@ -181,19 +186,23 @@ def main() -> None:
     parser.add_argument("--unpack", type=Path, help="go on from what --pack left here")
     args = parser.parse_args()
     if args.plot:
-        return plot(args.plot)
+        plot(args.plot, timed=not args.untimed)
+        return 0
     if args.one:
-        return one(args.one, args)
+        one(args.one, args)
+        return 0
     args.out.mkdir(parents=True, exist_ok=True)
     if args.unpack:
         unpack(args.unpack, args.out)
-    run_all([*args.cases, *(case for name in args.grid for case in GRIDS[name])], args)
+    cases = [*args.cases, *(case for name in args.grid for case in GRIDS[name])]
+    failed = run_all(list(dict.fromkeys(cases)), args)
     if args.pack:
         pack(args.out, args.pack)
+    return int(failed)
 
 
-def run_all(cases: list[str], args: argparse.Namespace) -> None:
-    """Compiles all at once, as far as there are cores, and gives turns."""
+def run_all(cases: list[str], args: argparse.Namespace) -> bool:
+    """Compiles all at once, as far as there are cores, and gives turns; whether a case failed."""
     given = [
         f"--{name}={getattr(args, name)}" for name in ("steps", "seeds", "borders", "episodes", "backend", "out")
     ] + ["--alone"] * args.alone
@@ -201,7 +210,7 @@ def run_all(cases: list[str], args: argparse.Namespace) -> None:
     deadline, waiting, running = time.monotonic() + args.total, list(cases), {}
     for case in cases:
         _turn(args.out, case).unlink(missing_ok=True)
-    at_once, training = max(args.beside, os.cpu_count() or 1), []
+    at_once, training, failed = max(args.beside, os.cpu_count() or 1), [], False
     while (waiting or running) and time.monotonic() < deadline:
         while waiting and len(running) < at_once:
             case = waiting.pop(0)
@@ -213,53 +222,60 @@ def run_all(cases: list[str], args: argparse.Namespace) -> None:
         for case, process in list(running.items()):
             if process.poll() is not None:
                 print(f"{case}: ended with {process.returncode}", flush=True)
+                failed |= process.returncode != 0
                 del running[case]
         time.sleep(0.2)
     for process in running.values():
         process.kill()
+        process.wait()
+    return failed
 
 
 def pack(out: Path, into: Path) -> None:
-    """One file to plot from, and parts of one to resume from; replay buffers, which are too large, stay behind."""
+    """Three archives in parts: what plots need, policies beside it, and what resuming takes.
+
+    Replay buffers are too large to travel: a run that has one is not in the last, and starts anew.
+    """
     into.mkdir(parents=True, exist_ok=True)
-    runs = sorted(path for path in out.iterdir() if path.is_dir())
-    small = [run / name for run in runs for name in ("config.json", "metrics.jsonl", "alone.json")]
-    with tarfile.open(into / "metrics.tar.gz", "w:gz") as metrics:
-        _add(metrics, small, out)
+    runs = sorted(config.parent for config in out.glob("*/config.json"))
+    small = [run / name for run in runs for name in ("config.json", "metrics.jsonl")] + [*out.glob("alone/*.json")]
     policies = [file for run in runs for file in (run / "policies").glob("*")]
-    with tarfile.open(into / "policies.tar.gz", "w:gz") as archive:
-        _add(archive, [*small, *policies], out)
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w:gz") as archive:
-        _add(archive, [*small, *policies, *(file for run in runs for file in _newest(run / "checkpoints"))], out)
-    data = whole.getvalue()
-    for number, start in enumerate(range(0, len(data), PART)):
-        (into / f"resume.{number:02d}").write_bytes(data[start : start + PART])
-
-
-def _newest(checkpoints: Path) -> list[Path]:
-    return sorted(each for each in checkpoints.glob("*") if "replay" not in each.name)[-1:]
-
-
-def _add(archive: tarfile.TarFile, files: Iterable[Path], out: Path) -> None:
-    for file in files:
-        if file.exists():
-            archive.add(file, file.relative_to(out))
+    fresh = [run for run in runs if any((run / "checkpoints").glob("*replay*"))]
+    newest = [sorted((run / "checkpoints").glob("*"))[-1:] for run in runs if run not in fresh]
+    whole = [file for file in (*small, *policies) if not any(run in file.parents for run in fresh)]
+    archives = {
+        "metrics": small,
+        "policies": [*small, *policies],
+        "resume": [*whole, *(f for each in newest for f in each)],
+    }
+    for name, files in archives.items():
+        for old in into.glob(f"{name}.*"):
+            old.unlink()
+        data = io.BytesIO()
+        with tarfile.open(fileobj=data, mode="w:gz") as archive:
+            for file in files:
+                if file.exists():
+                    archive.add(file, file.relative_to(out))
+        for number, start in enumerate(range(0, data.getbuffer().nbytes, PART)):
+            (into / f"{name}.{number:04d}").write_bytes(data.getvalue()[start : start + PART])
 
 
 def unpack(source: Path, out: Path) -> None:
-    data = b"".join(file.read_bytes() for file in sorted(source.glob("resume.*")))
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+    parts = sorted(source.glob("resume.*"))
+    if not parts:
+        raise SystemExit(f"{source} has no resume.0000: name a folder that --pack wrote")
+    with tarfile.open(fileobj=io.BytesIO(b"".join(file.read_bytes() for file in parts)), mode="r:gz") as archive:
         archive.extractall(out, filter="data")
 
 
-def plot(where: Path) -> None:
+def plot(where: Path, timed: bool) -> None:
     from s2pg.analysis.plots import curves
 
     runs: dict[str, list[Path]] = {}
     for config in sorted(where.glob("*/config.json")):
         found = json.loads(config.read_text())
-        if not (config.parent / "metrics.jsonl").read_text():  # stopped before its first evaluation
+        metrics = config.parent / "metrics.jsonl"
+        if not metrics.exists() or not metrics.read_text():  # stopped before its first evaluation
             continue
         kind = "-privileged" if found["critic"] == "critic" else ""
         runs.setdefault(f"{found['algorithm']}-{found['task']}{kind}", []).append(config.parent)
@@ -267,15 +283,15 @@ def plot(where: Path) -> None:
         names = ("case", "return", "seeds", "best mean", "steps", "training time", "steps/s", "parameters")
         print(f"\n{task}\n")
         with tempfile.TemporaryDirectory() as scratch:
-            timed = [_timed(run, Path(scratch)) for run in folders]
-            for row in (names, ["---"] * len(names), *(line(run) for run in timed)):
-                print(f"| {' | '.join(row)} |")
-            curves(timed, where / f"{task}.png", seconds=True)
+            copies = [_timed(run, Path(scratch)) for run in folders]
+            for row in (names, ["---"] * len(names), *(line(run) for run in copies)):
+                print(f"| {' | '.join([*row[:5], *(row[5:7] if timed else []), *row[7:]])} |")
+            curves(copies, where / f"{task}.png", seconds=timed)
 
 
 def _timed(run: Path, scratch: Path) -> Path:
     """A copy of a run whose seconds are those of one alone, where these were measured."""
-    copy, file = scratch / run.name, run / "alone.json"
+    copy, file = scratch / run.name, _alone(run.parent, run.name)
     copy.mkdir()
     rows = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
     if file.exists():
@@ -306,4 +322,4 @@ def line(run: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -151,18 +151,29 @@ def batch_values(networks: Networks, memory: State, batch: Transition) -> tuple[
 
 
 def over_minibatches(
-    body: Callable, carry: Any, take: Callable, samples: int, epochs: int, minibatches: int, key: PRNGKeyArray
+    body: Callable,
+    carry: Any,
+    take: Callable,
+    samples: int,
+    epochs: int,
+    minibatches: int,
+    key: PRNGKeyArray,
+    at_once: bool = True,
 ) -> tuple[Any, Metrics]:
     """Runs `body(carry, minibatch)` over minibatches of whole samples, shuffled anew each epoch.
 
-    `take` gets samples by their numbers, as arrays of which each row is one; the metrics that return are means.
+    `take` gets samples by their numbers, as arrays of which each row is one; the metrics that return are means. With
+    `at_once` all of an epoch are taken together, which is faster on a GPU and needs room for a copy of them.
     """
     minibatches = min(minibatches, samples)
     size = samples // minibatches
 
     def epoch(carry: Any, key: PRNGKeyArray) -> tuple[Any, Metrics]:
         order = jax.random.permutation(key, samples)[: minibatches * size]
-        # All at once, since on a GPU taking each minibatch by itself would be most of the work.
+        if not at_once:
+            return jax.lax.scan(
+                lambda carry, chosen: body(carry, take(chosen)), carry, order.reshape(minibatches, size)
+            )
         parts = jax.tree.map(lambda leaf: leaf.reshape(minibatches, size, *leaf.shape[1:]), take(order))
         return jax.lax.scan(body, carry, parts)
 

@@ -82,8 +82,9 @@ class PPO(OnPolicy):
 
         carry = networks, optimiser, jnp.zeros((), bool)
         (networks, optimiser, _), metrics = over_minibatches(
-            minibatch, carry, take, len(segments.time), self.epochs, self.minibatches, key
-        )
+            minibatch, carry, take, len(segments.time), self.epochs, self.minibatches, key,
+            at_once=segments.time.size <= 2 * learning.advantage.size,  # else samples overlap: copies over copies
+        )  # fmt: skip
         return networks, optimiser, metrics
 
     def loss(self, networks: Networks, piece: Learning, valid: Array, std: Array) -> tuple[Array, Metrics]:

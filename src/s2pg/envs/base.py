@@ -4,9 +4,9 @@ A task writes `begin`, `move` and `views`; this class adds time limits, the prev
 its own, clipping of actions, and the reset. `vmap` over lanes is the caller's.
 
 What only some tasks can do they have as further methods, each with a protocol here: pictures (`Drawable`), cheaper
-starts (`Restartable`), sizes known without a trace (`ViewSizes`). A task's own state with a field `diverged` says by
-it whether a simulation broke down in the last step, and ended the episode by that; with a field `overflowed`, whether
-it had no room for all contacts.
+starts (`Restartable`), compiling of their own (`Preparable`), sizes known without a trace (`ViewSizes`). A task's own
+state with a field `diverged` says by it whether a simulation broke down in the last step, and so ended the episode;
+with a field `overflowed`, whether it had no room for all contacts.
 """
 
 # No postponed annotations here: Equinox knows an AbstractVar only by its value, not by its name.
@@ -46,6 +46,15 @@ class Restartable(Protocol):
 
     def restart(self, key: PRNGKeyArray) -> PyTree:
         """Draws the task's state at the start of an episode that follows another."""
+        ...
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """A task that compiles something of its own when it is first stepped."""
+
+    def prepare(self) -> None:
+        """Compiles it now."""
         ...
 
 

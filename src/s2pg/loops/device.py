@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from s2pg.algorithms.base import Algorithm, Metrics
-from s2pg.envs.base import Env
+from s2pg.envs.base import Env, Preparable
 from s2pg.evaluate import compare
 from s2pg.loops.base import (
     EVALUATE,
@@ -89,6 +89,8 @@ class DeviceLoop:
         return jax.eval_shape(self._init, self.keys, self.shared)
 
     def prepare(self, loop: Loop, fresh: bool = False) -> None:
+        if isinstance(self.env, Preparable):
+            self.env.prepare()
         if fresh and self.plan.warmup:
             self._warm_up = self._warm_up.lower(loop).compile()
         self._advance = self._advance.lower(loop, self.shared).compile()

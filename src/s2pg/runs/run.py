@@ -16,6 +16,8 @@ from s2pg.envs.base import Env
 from s2pg.envs.gymnasium import GymTask
 from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco.options import ONLY_ON
+from s2pg.envs.mujoco.robots import ROBOTS
+from s2pg.envs.mujoco.task import AUTO, best
 from s2pg.envs.tasks import BUILT_IN, make, prefix_of
 from s2pg.errors import UserError
 from s2pg.io import checkpoint
@@ -41,8 +43,11 @@ class Run:
     def env(self, **other: Any) -> Env | HostTask:
         """Its task, with other options where they are given."""
         own = self.experiment.options
-        if other.get("backend", own.get("backend")) != own.get("backend"):  # what is said of one is not of the other
-            own = {name: value for name, value in own.items() if name not in ONLY_ON}
+        if self.experiment.task in ROBOTS:
+            backend = other.get("backend", own["backend"])
+            other = other | {"backend": best() if backend == AUTO else backend}
+            # What is said of one backend is not of another that does not ask for it.
+            own = {name: value for name, value in own.items() if name not in ONLY_ON or other["backend"] in ONLY_ON[name]}
         return make(self.experiment.task, **own | other)
 
     def policy(self, seed: int | None = None, explore: bool = False) -> LoadedPolicy:

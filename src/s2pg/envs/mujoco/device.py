@@ -87,6 +87,10 @@ class DeviceRobot(Env):
         """Pictures a second of a film in which every step is one."""
         return round(1.0 / self.dt)
 
+    def prepare(self) -> None:
+        """Compiles what the simulator compiles by itself."""
+        self.simulator.prepare()
+
     def _weights(self, which: Array) -> dict[str, Array]:
         return {name: leaf[which] for name, leaf in self.pool.items()}
 

@@ -74,6 +74,9 @@ class MjxSimulator(eqx.Module):
         except NotImplementedError as error:
             raise UserError(f"MJX cannot run {name} ({error}): take backend=gymnasium") from error
 
+    def prepare(self) -> None:
+        """Has nothing to compile beside what JAX does."""
+
     def rest(self, weights: dict[str, Array], qpos: Array, qvel: Array) -> Physics:
         """Looks at a robot that is put into this state, with nothing left of what was before."""
         robot, model = ROBOTS[self.name], self.model.replace(**weights)
@@ -107,7 +110,8 @@ def look(robot: Robot, model: Any, data: Any) -> Physics:
         case "torso":
             place = data.xpos[1, 0]
         case "centre":
-            place = jnp.dot(model.body_mass, data.xipos[:, 0]) / jnp.sum(model.body_mass)
+            # No matrix product, whose factors a GPU might round.
+            place = jnp.sum(model.body_mass * data.xipos[:, 0]) / jnp.sum(model.body_mass)
         case _:
             place = data.qpos[0]
     return Physics(

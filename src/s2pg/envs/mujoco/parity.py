@@ -29,9 +29,21 @@ BOUNDS = {
     "halfcheetah": ALIKE,
     "hopper": ALIKE,
     "walker2d": ALIKE,
-    "ant": ALIKE,
+    "ant": ALIKE._replace(most=ALIKE.most | {"contact_forces": 1e-2}),
     # C uses another solver here, PGS, which is less exact about forces, and those are part of the reward.
-    "humanoid": Bound({"positions": 1e-3, "velocities": 1e-2, "reward": 1.0}, 1e-4, 0.96),
+    "humanoid": Bound(
+        {
+            "positions": 1e-3,
+            "velocities": 1e-2,
+            "reward": 1.0,
+            "inertia": 1e-3,
+            "body_velocities": 1e-2,
+            "actuator_forces": 1e-3,
+            "contact_forces": 10.0,
+        },
+        1e-4,
+        0.96,
+    ),
 }
 
 

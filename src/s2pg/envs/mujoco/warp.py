@@ -52,6 +52,12 @@ class WarpSimulator(eqx.Module):
         self.sizes = options.contacts or int(most.ncon), options.constraints or int(most.nefc)
         frames_as_in_c()
 
+    def prepare(self) -> None:
+        """Compiles the kernels, which Warp does when they are first asked for, by one step of one robot."""
+        still = jnp.zeros(self.model.nv)
+        start = Start(jnp.asarray(self.model.qpos0), still, still, jnp.zeros(self.model.nu))
+        jax.block_until_ready(jax.jit(self.move)({}, start))
+
     def rest(self, weights: dict[str, Array], qpos: Array, qvel: Array) -> Physics:
         """Looks at a robot that is put into this state, with nothing left of what was before."""
         return self.start.rest(weights, qpos, qvel)
@@ -93,7 +99,8 @@ def _as_one_batch(batch: Any) -> Any:
 
     @call.def_vmap
     def rule(size: int, mapped: list, model: Any, *given: PyTree) -> tuple[Any, Any]:
-        assert not any(jax.tree.leaves(mapped[0])), "environments of one batch have one model"
+        # Environments of one batch have one model; a mapped condition hands it out once for each of them.
+        model = jax.tree.map(lambda leaf, is_mapped: leaf[0] if is_mapped else leaf, model, mapped[0])
 
         def flat(leaf: Array, is_mapped: bool) -> Array:
             leaf = leaf if is_mapped else jnp.broadcast_to(leaf, (size, *leaf.shape))
@@ -108,7 +115,10 @@ def _as_one_batch(batch: Any) -> Any:
 
 def available() -> bool:
     """Whether robots would run in Warp here: the package is installed, and JAX has a CUDA device."""
-    return on_cuda() and installed()
+    try:
+        return on_cuda() and installed() and _package().is_cuda_available()
+    except Exception:  # a warp-lang that is broken, or too old for MJX, has errors of all kinds
+        return False
 
 
 def installed() -> bool:
@@ -128,8 +138,10 @@ def require() -> None:
     if not on_cuda():
         remedy = "pip install 'jax[cuda13]' where there is one, or take backend=gymnasium"
         raise UserError(f"backend=warp needs a CUDA device, and JAX finds none: {remedy}")
-    if not _package().is_cuda_available():
-        raise UserError("backend=warp finds no CUDA driver that warp-lang can use: update it, or take backend=mjx")
+    if not available():
+        raise UserError(
+            "backend=warp finds no CUDA driver that warp-lang 1.19 can use: update either, or take backend=mjx"
+        )
 
 
 def _package() -> ModuleType:
@@ -137,7 +149,8 @@ def _package() -> ModuleType:
     mjx()
     import warp
 
-    warp.config.log_level = warp.LOG_WARNING  # it would tell of its devices and kernels on stdout
+    # It would tell of its devices and kernels on stdout.
+    warp.config.log_level = warp.LOG_WARNING
     return warp
 
 
