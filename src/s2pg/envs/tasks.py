@@ -17,6 +17,7 @@ from s2pg.envs.mujoco.task import ROBOT_TASKS
 from s2pg.envs.pendulum import MaskedPendulum
 from s2pg.envs.pointmass import PointMassDoor, PointMassGoal
 from s2pg.envs.recall import Recall
+from s2pg.envs.repeat import RepeatFirst, RepeatPrevious
 from s2pg.errors import UserError, unknown
 from s2pg.options import Setting, argument_settings, field_settings, literal, parse_all
 
@@ -27,6 +28,8 @@ TASKS: dict[str, Maker] = {
     "pointmass-goal": PointMassGoal,
     "pointmass-door": PointMassDoor,
     "recall": Recall,
+    "repeat-previous": RepeatPrevious,
+    "repeat-first": RepeatFirst,
     "masked-pendulum": MaskedPendulum,
     **ROBOT_TASKS,
 }
