@@ -16,7 +16,7 @@ from s2pg.envs import tasks
 from s2pg.envs.as_gymnasium import ROBOT_IDS
 from s2pg.envs.base import EnvState
 from s2pg.envs.host import HostTask
-from s2pg.envs.mujoco import models
+from s2pg.envs.mujoco import models, warp
 from s2pg.envs.mujoco.cameras import HEIGHT, WIDTH, Camera
 from s2pg.envs.mujoco.device import Inner
 from s2pg.envs.mujoco.gym import RobotEnv
@@ -254,13 +254,18 @@ def test_where_nothing_can_be_drawn_one_line_says_so(monkeypatch):
         HostRobot("hopper").lanes([0], 1).render()
 
 
-def test_a_run_can_be_played_on_the_other_backend_whatever_the_first_was_told(tmp_path):
+def test_a_run_can_be_played_on_the_other_backend_whatever_the_first_was_told(tmp_path, monkeypatch):
     made = s2pg.make("hopper", backend="mjx", iterations=8, variants=4, noise=0.1)
     found, _ = resolve(Request("ppo", "hopper", hyper={"lanes": 2, "steps": 4}), made)
     write_config(tmp_path, found, made.spec)
     run = Run(tmp_path)
     assert describe(run.env())[1] == {"backend": "mjx", "iterations": 8, "variants": 4, "noise": 0.1}
     assert describe(run.env(backend="gymnasium"))[1] == {"backend": "gymnasium", "noise": 0.1}
+    assert describe(run.env(backend="auto"))[1] == {"backend": "gymnasium", "noise": 0.1}
+    if warp.installed():  # what both backends of the device ask for stays
+        monkeypatch.setattr(warp, "require", lambda: None)
+        kept = {"iterations": 8, "variants": 4, "noise": 0.1}
+        assert describe(run.env(backend="warp"))[1] == kept | {"backend": "warp"}
     with pytest.raises(UserError, match="'iterations' of hopper is for backend=mjx or warp"):
         run.env(backend="gymnasium", iterations=8)
 

@@ -6,6 +6,7 @@ The first use of a kernel compiles it, for a minute in all: they are kept in War
 
 import importlib.util
 from functools import cache
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -136,16 +137,18 @@ def test_steps_without_room_are_counted_and_told(tmp_path, monkeypatch):
 
 
 @installed
-def test_training_traces_its_step_once_and_resumes_its_state(tmp_path):
-    env = robot(horizon=3)
+def test_training_steps_all_seeds_and_has_kernels_compiled_before_it_is_timed(monkeypatch):
+    env, prepared, prepare = robot(horizon=3), [], WarpSimulator.prepare
+    monkeypatch.setattr(WarpSimulator, "prepare", lambda self: prepared.append(prepare(self)))
     _, built = experiment.resolve(
         Request("ppo", "", hyper={"lanes": 4, "steps": 4, "minibatches": 1, "epochs": 1}), env
     )
     loop = DeviceLoop(built, env, (0, 1), chunk=1, episodes=2)
     state = loop.init()
+    loop.prepare(state)
+    assert len(prepared) == 1
     state, measured = loop.advance(state)
     _, again = loop.advance(state)
-    assert loop._advance._cache_size() == 1
     assert {"diverged", "overflowed"} <= set(measured) and np.isfinite(again["policy_loss"]).all()
     assert np.isfinite(measured["train_return"]).all()  # episodes of three steps have ended
 
@@ -202,11 +205,22 @@ def test_without_warp_or_without_cuda_one_line_says_what_to_install(monkeypatch,
 def test_the_fastest_backend_that_can_run_is_taken_and_told(monkeypatch, cuda, there, backend):
     monkeypatch.setattr(warp, "on_cuda", lambda: cuda)
     monkeypatch.setattr(warp, "installed", lambda: there)
+    monkeypatch.setattr(warp, "_package", lambda: SimpleNamespace(is_cuda_available=lambda: True))
     monkeypatch.setattr(task.jax, "default_backend", lambda: "gpu" if cuda else "cpu")
     assert task.best() == backend
     line = task.told_backend("ant", backend)
     assert line.startswith(f"ant runs on backend={backend}")
     assert ("pip install" in line) == (cuda and not there)
+
+
+def test_a_warp_that_cannot_run_leaves_the_choice_to_mjx(monkeypatch):
+    monkeypatch.setattr(warp, "on_cuda", lambda: True)
+    monkeypatch.setattr(task.jax, "default_backend", lambda: "gpu")
+    for broken in (lambda: SimpleNamespace(is_cuda_available=lambda: False), SimpleNamespace):
+        monkeypatch.setattr(warp, "_package", broken)
+        assert task.best() == "mjx"
+        with pytest.raises(UserError, match=r"^backend=warp finds no CUDA driver[^\n]*$"):
+            warp.require()
 
 
 def test_mjx_runs_without_warp(monkeypatch):

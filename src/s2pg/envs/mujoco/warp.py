@@ -35,6 +35,7 @@ class WarpSimulator(eqx.Module):
     sizes: tuple[int, int] = eqx.field(static=True)  # contacts and constraints of one environment
     file: Any = eqx.field(static=True)  # C MuJoCo's model
     model: Any
+    blank: Any  # data of one environment
     start: MjxSimulator  # how a robot lies before it moves is asked of MJX itself
 
     def __init__(self, name: str, model: Any, options: RobotOptions):
@@ -50,13 +51,14 @@ class WarpSimulator(eqx.Module):
         self.model = put.tree_replace({"opt._impl.warn_overflow": 0})
         most = self.start.blank._impl
         self.sizes = options.contacts or int(most.ncon), options.constraints or int(most.nefc)
+        self.blank = mjx().make_data(model, impl="warp", naconmax=self.sizes[0], njmax=self.sizes[1])
         frames_as_in_c()
 
     def prepare(self) -> None:
         """Compiles the kernels, which Warp does when they are first asked for, by one step of one robot."""
         still = jnp.zeros(self.model.nv)
         start = Start(jnp.asarray(self.model.qpos0), still, still, jnp.zeros(self.model.nu))
-        jax.block_until_ready(jax.jit(self.move)({}, start))
+        jax.block_until_ready(jax.jit(lambda start: self.move({}, start))(start))
 
     def rest(self, weights: dict[str, Array], qpos: Array, qvel: Array) -> Physics:
         """Looks at a robot that is put into this state, with nothing left of what was before."""
@@ -65,14 +67,15 @@ class WarpSimulator(eqx.Module):
     def move(self, weights: dict[str, Array], start: Start) -> Motion:
         """Makes a control step; whatever maps this over environments and seeds gets one batch of all of them."""
         alone = jax.tree.map(lambda leaf: leaf[None], (weights, start))
-        return jax.tree.map(lambda leaf: leaf[0], _as_one_batch(self._move)(self.model, *alone))
+        return jax.tree.map(lambda leaf: leaf[0], _as_one_batch(self._move)((self.model, self.blank), *alone))
 
-    def _move(self, model: Any, weights: dict[str, Array], start: Start) -> Motion:
+    def _move(self, given: tuple[Any, Any], weights: dict[str, Array], start: Start) -> Motion:
         """Makes a control step of environments [N, ...]."""
-        robot, (contacts, constraints) = ROBOTS[self.name], self.sizes
+        robot, (contacts, constraints), (model, template) = ROBOTS[self.name], self.sizes, given
         worlds = len(start.qpos)
         with jax.ensure_compile_time_eval():
-            blank = mjx().make_data(self.file, impl="warp", naconmax=worlds * contacts, njmax=constraints)
+            sized = mjx().make_data(self.file, impl="warp", naconmax=worlds * contacts, njmax=constraints)
+        blank = _resized(template, sized)
         # Forces on bodies are worked out in the last step alone, where someone asks for them.
         last = model.tree_replace({"opt._impl.run_rne_postconstraint": bool(robot.contact)})
         step = mjx().step
@@ -90,23 +93,34 @@ class WarpSimulator(eqx.Module):
         return jax.vmap(one)(weights, start)
 
 
+def _resized(template: Any, sized: Any) -> Any:
+    """The data of one environment with a buffer of contacts for many, which begins empty.
+
+    `sized` tells shapes alone: its numbers would be constants of a program, of some hundred megabytes.
+    """
+    leaves, tree = jax.tree.flatten(sized)
+    pairs = zip(jax.tree.leaves(template), leaves, strict=True)
+    return jax.tree.unflatten(
+        tree, [old if old.shape == new.shape else jnp.zeros(new.shape, new.dtype) for old, new in pairs]
+    )
+
+
 def _as_one_batch(batch: Any) -> Any:
     """Takes every further mapped axis into the one that `batch` has: nothing becomes a loop."""
 
     @jax.custom_batching.custom_vmap
-    def call(model: Any, weights: PyTree, start: PyTree) -> Any:
-        return batch(model, weights, start)
+    def call(shared: PyTree, weights: PyTree, start: PyTree) -> Any:
+        return batch(shared, weights, start)
 
     @call.def_vmap
-    def rule(size: int, mapped: list, model: Any, *given: PyTree) -> tuple[Any, Any]:
-        # Environments of one batch have one model; a mapped condition hands it out once for each of them.
-        model = jax.tree.map(lambda leaf, is_mapped: leaf[0] if is_mapped else leaf, model, mapped[0])
+    def rule(size: int, mapped: list, shared: PyTree, *given: PyTree) -> tuple[Any, Any]:
+        assert not any(jax.tree.leaves(mapped[0])), "environments of one batch have one model"
 
         def flat(leaf: Array, is_mapped: bool) -> Array:
             leaf = leaf if is_mapped else jnp.broadcast_to(leaf, (size, *leaf.shape))
             return leaf.reshape(size * leaf.shape[1], *leaf.shape[2:])
 
-        found = call(model, *(jax.tree.map(flat, each, has) for each, has in zip(given, mapped[1:], strict=True)))
+        found = call(shared, *(jax.tree.map(flat, each, has) for each, has in zip(given, mapped[1:], strict=True)))
         found = jax.tree.map(lambda leaf: leaf.reshape(size, len(leaf) // size, *leaf.shape[1:]), found)
         return found, jax.tree.map(lambda _: True, found)
 
