@@ -215,6 +215,7 @@ def test_the_fastest_backend_that_can_run_is_taken_and_told(monkeypatch, cuda, t
 
 def test_a_warp_that_cannot_run_leaves_the_choice_to_mjx(monkeypatch):
     monkeypatch.setattr(warp, "on_cuda", lambda: True)
+    monkeypatch.setattr(warp, "installed", lambda: True)
     monkeypatch.setattr(task.jax, "default_backend", lambda: "gpu")
     for broken in (lambda: SimpleNamespace(is_cuda_available=lambda: False), SimpleNamespace):
         monkeypatch.setattr(warp, "_package", broken)

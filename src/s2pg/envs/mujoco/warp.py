@@ -161,7 +161,7 @@ def require() -> None:
 def _package() -> ModuleType:
     """Imports Warp."""
     mjx()
-    import warp
+    import warp  # pyright: ignore[reportMissingImports]
 
     # It would tell of its devices and kernels on stdout.
     warp.config.log_level = warp.LOG_WARNING

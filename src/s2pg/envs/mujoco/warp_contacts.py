@@ -4,7 +4,7 @@ Imported only where Warp is installed: its functions are compiled from their sou
 """
 
 # Warp's own stubs do not take what its compiler does.
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportMissingImports=false
 
 import inspect
 from collections.abc import Callable
