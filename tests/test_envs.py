@@ -418,7 +418,7 @@ def test_a_task_without_pictures_says_so_behind_gymnasium():
 
 def test_only_long_tasks_are_staggered():
     stagger = {name: tasks.TASKS[name].stagger for name in OWN}
-    assert stagger == {"pointmass-goal": True, "pointmass-door": True, "recall": False, "masked-pendulum": True}
+    assert [name for name, long in stagger.items() if long] == ["pointmass-goal", "pointmass-door", "masked-pendulum"]
 
 
 @pytest.mark.parametrize(

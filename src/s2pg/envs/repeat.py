@@ -6,18 +6,22 @@ the number of answers that count: a perfect episode is worth 1, blind guessing -
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from s2pg.envs.base import Env
+from s2pg.envs import draw
+from s2pg.envs.base import Env, EnvState
 from s2pg.errors import UserError
 from s2pg.options import check_fields, option
 from s2pg.types import CRITIC, POLICY, Discrete, Obs
 
 SUITS, CARDS = 4, 52
+COLOURS = (draw.BLUE, draw.ORANGE, draw.GREEN, draw.RED)
 
 Deck = Int[Array, " cards"]
 
@@ -34,10 +38,28 @@ def remaining(deck: Deck, elapsed: Array) -> Array:
     return 1.0 - seen * SUITS / deck.shape[0]
 
 
-class RepeatPrevious(Env):
-    """Name the suit of the card shown k - 1 steps ago, at every step.
+def picture(deck: np.ndarray, elapsed: int, asked: int, previous: np.ndarray) -> np.ndarray:
+    """Draws the cards shown so far in the colours of their suits, a ring about the one asked for.
 
-    k = 1 is the card in view. The critic sees the last k cards, and how many of each suit are left."""
+    The ring has the colour of the latest answer.
+    """
+    columns = math.ceil(math.sqrt(len(deck)))
+    canvas, answered = draw.Canvas(-0.1, columns + 0.1), bool(np.any(previous))
+    for card, suit in enumerate(deck):
+        row, column = divmod(card, columns)
+        centre = column + 0.5, columns - row - 0.5
+        if card == asked:
+            canvas.disc(centre, 0.5, COLOURS[int(np.argmax(previous))] if answered else draw.GREY)
+            canvas.disc(centre, 0.42, draw.PAPER)
+        canvas.disc(centre, 0.32, COLOURS[int(suit)] if card <= elapsed else draw.PALE)
+    return canvas.picture()
+
+
+class RepeatPrevious(Env):
+    """Name the suit of the card shown k - 1 steps ago.
+
+    That is asked at every step; k = 1 is the card in view. The critic sees the last k cards, and how many of each
+    suit are left."""
 
     shows_action: ClassVar[bool] = False
 
@@ -76,6 +98,11 @@ class RepeatPrevious(Env):
         """Answers as an oracle would."""
         return inner[jnp.maximum(elapsed + 1 - self.k, 0)]
 
+    def render(self, state: EnvState) -> np.ndarray:
+        """Draws the cards shown so far, a ring in the colour of the latest answer about the one asked for."""
+        elapsed = int(state.elapsed)
+        return picture(np.asarray(state.inner), elapsed, elapsed + 1 - self.k, np.asarray(state.previous))
+
 
 class RepeatFirst(Env):
     """Name the suit of the first card, at every step.
@@ -112,3 +139,7 @@ class RepeatFirst(Env):
     def scripted(self, inner: Deck, elapsed: Array) -> Array:
         """Answers as an oracle would."""
         return inner[0]
+
+    def render(self, state: EnvState) -> np.ndarray:
+        """Draws the cards shown so far, a ring in the colour of the latest answer about the first."""
+        return picture(np.asarray(state.inner), int(state.elapsed), 0, np.asarray(state.previous))
