@@ -88,6 +88,13 @@ def calls(jaxpr):
 
 
 @installed
+def test_a_buffer_for_many_begins_as_warp_would_make_it():
+    simulator = robot().simulator
+    sized = mjx().make_data(simulator.file, impl="warp", naconmax=5 * simulator.sizes[0], njmax=simulator.sizes[1])
+    jax.tree.map(np.testing.assert_array_equal, warp._resized(simulator.blank, sized), sized)
+
+
+@installed
 def test_what_finds_no_room_is_told():
     tight, keys = robot(contacts=1, constraints=2), jax.random.split(jax.random.key(0), 4)
     # Low enough that several parts touch the ground.

@@ -55,21 +55,12 @@ def picture(deck: np.ndarray, elapsed: int, asked: int, previous: np.ndarray) ->
     return canvas.picture()
 
 
-class RepeatPrevious(Env):
-    """Name the suit of the card shown k - 1 steps ago.
-
-    That is asked at every step; k = 1 is the card in view. The critic sees the last k cards, and how many of each
-    suit are left."""
+class CardTask(Env):
+    """Names suits while a deck is shown card by card."""
 
     shows_action: ClassVar[bool] = False
 
-    k: int = option(4, "which card: 1 is the one in view, 4 the one of three steps ago", low=1)
     decks: int = option(1, "of 52 cards: an episode has one step less than it has cards", low=1)
-
-    def __check_init__(self):
-        check_fields(self, "repeat-previous")
-        if self.k >= self.decks * CARDS:
-            raise UserError(f"k of repeat-previous must be less than the {self.decks * CARDS} cards, not {self.k}")
 
     @property
     def horizon(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -82,6 +73,20 @@ class RepeatPrevious(Env):
 
     def begin(self, key: PRNGKeyArray) -> Deck:
         return shuffled(self.decks, key)
+
+
+class RepeatPrevious(CardTask):
+    """Name the suit of the card shown k - 1 steps ago.
+
+    That is asked at every step; k = 1 is the card in view. The critic sees the last k cards, and how many of each
+    suit are left."""
+
+    k: int = option(4, "which card: 1 is the one in view, 4 the one of three steps ago", low=1)
+
+    def __check_init__(self):
+        check_fields(self, "repeat-previous")
+        if self.k >= self.decks * CARDS:
+            raise UserError(f"k of repeat-previous must be less than the {self.decks * CARDS} cards, not {self.k}")
 
     def move(self, inner: Deck, elapsed: Array, action: Array, key: PRNGKeyArray) -> tuple[Deck, Array, Array]:
         asked = elapsed + 1 - self.k
@@ -104,29 +109,13 @@ class RepeatPrevious(Env):
         return picture(np.asarray(state.inner), elapsed, elapsed + 1 - self.k, np.asarray(state.previous))
 
 
-class RepeatFirst(Env):
+class RepeatFirst(CardTask):
     """Name the suit of the first card, at every step.
 
     Nothing but the start of the episode tells which card was the first. The critic sees it all along."""
 
-    shows_action: ClassVar[bool] = False
-
-    decks: int = option(1, "of 52 cards: an episode has one step less than it has cards", low=1)
-
     def __check_init__(self):
         check_fields(self, "repeat-first")
-
-    @property
-    def horizon(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The last card is shown when all is over."""
-        return self.decks * CARDS - 1
-
-    @property
-    def action(self) -> Discrete:
-        return Discrete(SUITS)
-
-    def begin(self, key: PRNGKeyArray) -> Deck:
-        return shuffled(self.decks, key)
 
     def move(self, inner: Deck, elapsed: Array, action: Array, key: PRNGKeyArray) -> tuple[Deck, Array, Array]:
         reward = jnp.where(action == inner[0], 1.0, -1.0) / self.horizon

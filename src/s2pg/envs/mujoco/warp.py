@@ -94,14 +94,14 @@ class WarpSimulator(eqx.Module):
 
 
 def _resized(template: Any, sized: Any) -> Any:
-    """The data of one environment with a buffer of contacts for many, which begins empty.
+    """The data of one environment with a buffer of contacts for many, all rows as the first.
 
     `sized` tells shapes alone: its numbers would be constants of a program, of some hundred megabytes.
     """
     leaves, tree = jax.tree.flatten(sized)
     pairs = zip(jax.tree.leaves(template), leaves, strict=True)
     return jax.tree.unflatten(
-        tree, [old if old.shape == new.shape else jnp.zeros(new.shape, new.dtype) for old, new in pairs]
+        tree, [old if old.shape == new.shape else jnp.broadcast_to(old[:1], new.shape) for old, new in pairs]
     )
 
 
