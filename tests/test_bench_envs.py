@@ -83,7 +83,7 @@ def test_rows_of_the_device_are_left_out_on_a_cpu_and_compiled_first_where_they_
     built: list[str] = []
 
     def step(name: str) -> Any:
-        return lambda task, settings: Workload(lambda: built.append(name))
+        return lambda task, settings, **hyper: Workload(lambda: built.append(" ".join([name, *hyper.values()])))
 
     for kind in (envs.ON_HOST, envs.ON_DEVICE):
         for name in kind:
@@ -102,6 +102,12 @@ def test_rows_of_the_device_are_left_out_on_a_cpu_and_compiled_first_where_they_
         envs.workloads(Settings(tasks=("ant",), labels=quick))[f"ant {quick[1]}"].facts["share_of"] == f"ant {quick[0]}"
     )
     assert asked == [{"iterations": "4"}]
+    asked.clear()
+    built.clear()
+    fewer = ("mjx, iterations=4", "mjx, ppo s2pg, iterations=4, minibatches=16")
+    made = envs.workloads(Settings(tasks=("ant",), labels=fewer))
+    assert made[f"ant {fewer[1]}"].facts["share_of"] == f"ant {fewer[0]}"
+    assert asked == [{"iterations": "4"}] and sorted(built) == ["mjx", "mjx, ppo s2pg 16"]
     monkeypatch.setattr(envs.jax, "default_backend", lambda: "gpu")
     assert len(envs.workloads(Settings())) == 25
 

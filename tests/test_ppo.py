@@ -12,7 +12,7 @@ from s2pg.algorithms import PPO
 from s2pg.algorithms.base import normalised
 from s2pg.algorithms.onpolicy import Learning, Networks, batch_values
 from s2pg.critics import Critic, state_value
-from s2pg.distributions import Categorical
+from s2pg.distributions import Categorical, Normal
 from s2pg.heads import plain_state_head
 from s2pg.kernel import Kernel, Step
 from s2pg.memory import CarryRule, DrawRule, NoisyState, PathwiseRule
@@ -125,6 +125,29 @@ def test_a_clipped_ratio_stops_pushing_and_one_on_the_wrong_side_does_not():
     assert push(0, 0.5, -1.0) == 0  # ratio 0.5, already less likely
     assert push(1, 0.5, -1.0) > 0  # ratio 1.5 but bad: downhill makes it less likely
     assert push(0, 0.5, 1.0) < 0  # ratio 0.5 but good: more likely
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_clipped_apart_one_half_goes_on_pushing_where_the_other_has_gone_far_enough(apart):
+    algorithm = ppo(DrawRule(), clip=0.2, clip_apart=apart)
+    stored = jnp.broadcast_to(ETA + 0.3, (3, 1, 2))
+    now = Normal(ETA, jnp.full(2, DrawRule().state_log_std)).log_prob(ETA + 0.3)
+
+    def loss(eta):
+        networks = Networks(Stub(jnp.zeros(2), eta, jnp.zeros(2)), LinearCritic(jnp.zeros(2), jnp.zeros(())))
+        piece = rows([0, 1, 0], [1 / 3] * 3, [True] * 3, [1.0] * 3, [0.0] * 3, jnp.zeros((3, 1, 2)), stored, stored)
+        # Ratios (1/2)/(1/3) = 1.5 of the action and 0.9 of z', 1.35 of both.
+        log_prob = piece.transition.log_prob._replace(state=jnp.full((3, 1), now - jnp.log(0.9)))
+        piece = piece._replace(transition=piece.transition._replace(log_prob=log_prob))
+        return algorithm.loss(networks, piece, VALID, jnp.ones(()))
+
+    pushed, metrics = jax.grad(loss, has_aux=True)(ETA)
+    np.testing.assert_allclose(metrics["policy_loss"], -(1.2 + 0.9) if apart else -1.2, rtol=1e-5)
+    np.testing.assert_allclose(metrics["clipped"], 0.5 if apart else 1.0)
+    np.testing.assert_allclose(metrics["kl"], 1.35 - 1 - np.log(1.35), rtol=1e-4)
+    # d log N / d eta = (z' - eta) / sigma^2, times the ratio of z'.
+    expected = -0.9 * 0.3 * np.exp(-2 * DrawRule().state_log_std) if apart else 0.0
+    np.testing.assert_allclose(pushed, [expected] * 2, rtol=1e-4)
 
 
 # The pathwise half ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Proximal policy optimisation over decisions (paper: PPO-RS), one file for every memory rule.
 
     ratio = pi(u | x) / pi_old(u | x),  log pi = sum of the decision's halves
-    L = - min(ratio A, clip(ratio, 1 - eps, 1 + eps) A)                         likelihood ratio
+    L = - min(ratio A, clip(ratio, 1 - eps, 1 + eps) A)                         likelihood ratio, or one a half
         - w (1 - terminated) gamma V_sg(s', z'_theta) / std(A) + kappa drift    pathwise half
         - c_H . entropy
 
@@ -41,6 +41,7 @@ class PPO(OnPolicy):
 
     critic_learning_rate: float = option(0.0, "of the critic's Adam; 0: the same", low=0)
     clip: float = option(0.2, "how far the importance ratio may leave 1", above=0)
+    clip_apart: bool = option(False, "clip the ratios of a and of z' apart, instead of their product")
     kl_stop: float = option(0.0, "an update ends beyond this divergence; 0: never", low=0)
     pathwise_weight: float = option(0.3, "weight of dV/dz' under s2pg-pathwise")  # w
     drift_cost: float = option(1e-3, "keeps z' near its old mean under s2pg-pathwise")  # kappa
@@ -94,9 +95,11 @@ class PPO(OnPolicy):
         mean = masked_mean(now.mask)
 
         log_ratio = total(now.log_prob) - total(row.log_prob)
-        ratio = jnp.exp(log_ratio)
-        clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
-        surrogate = mean(jnp.minimum(ratio * piece.advantage, clipped * piece.advantage))
+        # Apart, each half is weighed with the same advantage: at the old parameters the gradient is that of both.
+        halves = jax.tree.leaves(jax.tree.map(jnp.subtract, now.log_prob, row.log_prob))
+        ratios = [jnp.exp(each) for each in (halves if self.clip_apart else [log_ratio])]
+        surrogate = sum(mean(self.clipped(ratio, piece.advantage)) for ratio in ratios)
+        beyond = sum(mean(jnp.abs(ratio - 1.0) > self.clip) for ratio in ratios) / len(ratios)
 
         found = values(networks, now.z, piece, valid)
         value_loss = 0.5 * mean((found.value - piece.target) ** 2)
@@ -110,8 +113,12 @@ class PPO(OnPolicy):
             "policy_loss": -surrogate,
             "value_loss": value_loss,
             "entropy": entropy.action,
-            "kl": mean(ratio - 1.0 - log_ratio),
-            "clipped": mean(jnp.abs(ratio - 1.0) > self.clip),
+            "kl": mean(jnp.expm1(log_ratio) - log_ratio),
+            "clipped": beyond,
             "drift": drift,
         }
         return loss, metrics
+
+    def clipped(self, ratio: Array, advantage: Array) -> Array:
+        """What is gained by a ratio; nothing more once it has left its bounds in the direction that pays."""
+        return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip) * advantage)

@@ -6,7 +6,8 @@ gymnasium       our lanes on the host
 mjx, warp       our environments on the device, many steps inside one compiled function
 mjx, ppo s2pg   whole updates of PPO on those (also "warp, ppo s2pg"): collecting and learning
 
-Those on the device take options of the task: "mjx, iterations=4".
+Those on the device take options of the task, "mjx, iterations=4", and training PPO's hyper-parameters as well:
+"warp, ppo s2pg, minibatches=16".
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from jaxtyping import Array
 
 from s2pg.bench.base import Settings, Workload
+from s2pg.config.hyper import settings as hyper_settings
 from s2pg.envs.base import Env
 from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco import warp
@@ -63,7 +65,7 @@ def workloads(settings: Settings) -> dict[str, Workload]:
         if parts(label)[0] in ON_DEVICE:
             lanes, steps = settings.device_lanes, settings.device_steps
         known = {"lanes": lanes, "pieces": lanes * steps, "piece": "steps", "against": f"{task} {chosen[0]}"}
-        bare = label.replace(f", {TRAINING}", "")
+        bare = stepping(label)
         return known | ({"share_of": f"{task} {bare}"} if bare != label and bare in chosen else {})
 
     cases = {f"{task} {label}": (task, label) for task in tasks for label in chosen}
@@ -76,24 +78,35 @@ def workloads(settings: Settings) -> dict[str, Workload]:
 
 
 def parts(label: str) -> tuple[str, dict[str, str]]:
-    """(way to step, options of the task): "mjx, ppo s2pg, iterations=4" has both."""
+    """(way to step, options): "mjx, ppo s2pg, iterations=4" has both."""
     words = label.split(", ")
     options = dict(word.split("=", 1) for word in words if "=" in word)
     return ", ".join(word for word in words if "=" not in word), options
+
+
+def stepping(label: str) -> str:
+    """The label of what training steps: "mjx, iterations=4" of "mjx, ppo s2pg, iterations=4, minibatches=16"."""
+    words = label.split(", ")
+    if TRAINING not in words:
+        return label
+    learned = hyper_settings("ppo", "gru")
+    return ", ".join(word for word in words if word != TRAINING and word.partition("=")[0] not in learned)
 
 
 def _compiled(cases: dict[str, tuple[str, str]], settings: Settings) -> dict[str, Workload]:
     """Everything that is compiled for the device; for MJX side by side: each takes minutes, and XLA holds no lock."""
     # Source one after the other: reading a model silences MuJoCo for the whole process.
     robots: dict[tuple[str, str], Any] = {}
-    bare = lambda task, label: (task, label.replace(f", {TRAINING}", ""))  # noqa: E731
     for task, label in cases.values():
-        if bare(task, label) not in robots:
-            robots[bare(task, label)] = make(task, backend=label.split(", ")[0], **parts(label)[1])
+        backend, options = parts(stepping(label))
+        if (task, stepping(label)) not in robots:
+            robots[task, stepping(label)] = make(task, backend=backend, **options)
 
     def warm(case: tuple[str, str]) -> Workload:
         task, label = case
-        timed = ON_DEVICE[parts(label)[0]](robots[bare(task, label)], settings)
+        way, options = parts(label)
+        hyper = {name: value for name, value in options.items() if name not in parts(stepping(label))[1]}
+        timed = ON_DEVICE[way](robots[task, stepping(label)], settings, **hyper)
         jax.block_until_ready(timed.work())
         return timed
 
@@ -177,16 +190,16 @@ def _carried(run: Callable[..., Any], state: Any, *given: Any) -> Workload:
     return Workload(work)
 
 
-def _training(env: Any, settings: Settings) -> Workload:
+def _training(env: Any, settings: Settings, **hyper: str) -> Workload:
     sizes = {"lanes": settings.device_lanes, "steps": settings.device_steps}
-    _, algorithm = resolve(Request("ppo", "", hyper=sizes), env)
+    _, algorithm = resolve(Request("ppo", "", hyper=hyper | sizes), env)
     loop = DeviceLoop(algorithm, env, (0,), chunk=1, episodes=1)
     return _carried(loop.advance, loop.init())
 
 
 # Of a task by name, and of one that is made already.
 ON_HOST: dict[str, Callable[[str, Settings], Workload]] = {SYNC: _sync, ASYNC: _async, HOST: _host}
-ON_DEVICE: dict[str, Callable[[Any, Settings], Workload]] = {
+ON_DEVICE: dict[str, Callable[..., Workload]] = {
     way: work for backend in DEVICE for way, work in ((backend, _device), (f"{backend}, {TRAINING}", _training))
 }
 LABELS = (*ON_HOST, *ON_DEVICE)
