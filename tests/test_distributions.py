@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from s2pg.distributions import Categorical, ClippedNormal, Normal, PointMass, TanhNormal
+from s2pg.distributions import NEVER, Categorical, Categoricals, ClippedNormal, Normal, PointMass, TanhNormal
 
 MEAN, LOG_STD = np.array([0.3, -1.2]), np.array([-0.5, 0.4])
 
@@ -165,6 +165,7 @@ def test_clipped_normals_pass_through_jit_and_vmap_as_one_by_one():
         TanhNormal(normal()),
         clipped(),
         Categorical(jnp.array([0.1, 0.5, -1.0])),
+        Categoricals(Categorical(jnp.array([[0.1, 0.5, -1.0], [1.0, 0.0, NEVER]]))),
         PointMass(jnp.array([1.0, 2.0])),
     ],
     ids=lambda each: type(each).__name__,
@@ -205,6 +206,45 @@ def test_categorical_agrees_with_numbers_worked_out_by_hand():
     assert np.abs(counts - p).max() < 0.015
 
 
+def two_axes(*weights: tuple[float, ...]) -> Categoricals:
+    """Of three classes and of two, with these probabilities but for a factor in each axis."""
+    first, second = (np.log(each) for each in weights)
+    return Categoricals(Categorical(jnp.array([first, [*second, NEVER]])))
+
+
+def test_independent_axes_of_unequal_length_agree_with_numbers_worked_out_by_hand():
+    # Probabilities 1/8, 2/8, 5/8 on the first axis, 1/4, 3/4 on the second.
+    distribution, other = two_axes((1, 2, 5), (1, 3)), two_axes((2, 1, 1), (5, 5))
+    for a, p in enumerate((1 / 8, 2 / 8, 5 / 8)):
+        for b, q in enumerate((1 / 4, 3 / 4)):
+            np.testing.assert_allclose(distribution.log_prob(jnp.array([a, b])), np.log(p * q), rtol=1e-5)
+    first = (np.log(8) + 2 * np.log(4) + 5 * np.log(8 / 5)) / 8
+    second = (np.log(4) + 3 * np.log(4 / 3)) / 4
+    np.testing.assert_allclose(distribution.entropy(), first + second, rtol=1e-5)
+    # Over the halves 1/2, 1/4, 1/4 and 1/2, 1/2.
+    first = (np.log(1 / 4) + 2 * np.log(1) + 5 * np.log(5 / 2)) / 8
+    second = (np.log(1 / 2) + 3 * np.log(3 / 2)) / 4
+    np.testing.assert_allclose(distribution.kl(other), first + second, rtol=1e-5)
+    assert float(distribution.kl(distribution)) == 0.0
+    np.testing.assert_array_equal(distribution.mode(), [2, 1])
+
+
+def test_draws_of_independent_axes_are_independent_and_never_a_class_that_is_not_there():
+    values = np.asarray(draws(two_axes((1, 2, 5), (1, 3))))
+    joint = np.histogram2d(*values.T, bins=(3, 3), range=((0, 3), (0, 3)))[0] / len(values)
+    np.testing.assert_array_equal(joint[:, 2], 0.0)
+    assert np.abs(joint[:, :2] - np.outer([1 / 8, 2 / 8, 5 / 8], [1 / 4, 3 / 4])).max() < 0.015
+
+
+def test_a_class_that_is_not_there_has_no_gradient():
+    def loss(logits):
+        one, two = Categoricals(Categorical(logits)), two_axes((2, 1, 1), (5, 5))
+        return one.entropy() + one.kl(two) + two.kl(one) + one.log_prob(jnp.array([2, 0]))
+
+    slope = np.asarray(jax.grad(loss)(two_axes((1, 2, 5), (1, 3)).each.logits))
+    assert np.isfinite(slope).all() and slope[1, 2] == 0.0 and np.all(slope[:, :2] != 0.0)
+
+
 def test_categorical_with_an_impossible_class_stays_finite():
     distribution = Categorical(jnp.array([0.0, -200.0]))
     assert np.isfinite(distribution.entropy())
@@ -224,6 +264,7 @@ BUILDERS = {
     "normal": lambda x: Normal(x, x),
     "tanh-normal": lambda x: TanhNormal(Normal(x, x)),
     "categorical": Categorical,
+    "categoricals": lambda row: Categoricals(Categorical(jnp.stack([row, jnp.append(row[:1], NEVER)]))),
     "point-mass": PointMass,
 }
 

@@ -11,9 +11,9 @@ from gymnasium.utils.env_checker import check_env
 from s2pg.envs import tasks
 from s2pg.envs.as_gymnasium import IDS, GymEnv, register
 from s2pg.envs.gymnasium import GymTask
-from s2pg.envs.spaces import from_gymnasium, to_gymnasium
+from s2pg.envs.spaces import KNOWN, from_gymnasium, to_gymnasium
 from s2pg.errors import UserError
-from s2pg.types import Box, Discrete
+from s2pg.types import Box, Discrete, MultiDiscrete
 
 # Gymnasium recommends actions in [-1, 1]; the pendulum's torque keeps the bounds of the original, [-2, 2].
 OWN_UNITS = "ignore:.*symmetric and normalized space:UserWarning"
@@ -23,8 +23,8 @@ class Script(gymnasium.Env):
     """Shows a constant observation of any space and ends as its last action says."""
 
     def __init__(self, observations=None, value=None, actions=None, render_mode=None):
-        self.observation_space = observations or spaces.Box(-1, 1, (2,))
-        self.action_space = actions or spaces.Box(-1, 1, (1,))
+        self.observation_space = spaces.Box(-1, 1, (2,)) if observations is None else observations
+        self.action_space = spaces.Box(-1, 1, (1,)) if actions is None else actions
         self.value, self.render_mode = value if value is not None else np.zeros(2, np.float32), render_mode
         self.seen = []
 
@@ -134,6 +134,9 @@ def test_seeds_streams_and_episodes_draw_other_starts():
     [
         (spaces.Box(0, 255, (2, 2), np.uint8), np.arange(4, dtype=np.uint8).reshape(2, 2), (4, 4), [0, 1, 2, 3]),
         (spaces.Discrete(3, start=5), 6, (3, 3), [0, 1, 0]),
+        (spaces.MultiDiscrete([3, 2], start=[5, -1]), np.array([7, -1]), (5, 5), [0, 0, 1, 1, 0]),
+        (spaces.MultiDiscrete([[3], [2]]), np.array([[0], [1]]), (5, 5), [1, 0, 0, 0, 1]),
+        (spaces.MultiBinary((2, 1)), np.array([[1], [0]], np.int8), (4, 4), [0, 1, 1, 0]),
         (spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 9, (1,))]), (1, np.array([7.0])), (3, 3), [0, 1, 7]),
         (spaces.Dict(b=spaces.Box(0, 9, (1,)), a=spaces.Discrete(2)), {"b": [7.0], "a": 0}, (3, 3), [1, 0, 7]),
         (
@@ -165,6 +168,25 @@ def test_discrete_actions_begin_where_the_space_does():
     step = lanes.step(np.array([[2]]))
     assert lanes._envs[0].unwrapped.seen == [1]
     np.testing.assert_array_equal(step.obs["previous_action"][0, 0], [0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "own", "shown"),
+    [
+        (spaces.MultiDiscrete([3, 2, 5]), [2, 0, 4], [2, 0, 4], [0, 0, 1, 1, 0, 0, 0, 0, 0, 1]),
+        (spaces.MultiDiscrete([3, 2], start=[-1, 7]), [0, 1], [-1, 8], [1, 0, 0, 0, 1]),
+        (spaces.MultiDiscrete([[2, 3]], dtype=np.int32), [1, 2], [[1, 2]], [0, 1, 0, 0, 1]),
+        (spaces.MultiBinary((2, 1)), [0, 1], [[0], [1]], [1, 0, 0, 1]),
+    ],
+)
+def test_each_axis_of_a_discrete_action_is_executed_and_shown_by_itself(space, action, own, shown):
+    lanes = _script(actions=space).lanes([0], 1)
+    lanes.reset()
+    step = lanes.step(np.array([[action]]))
+    seen = lanes._envs[0].unwrapped.seen[0]
+    assert seen in space and seen.dtype == space.dtype
+    np.testing.assert_array_equal(seen, own)
+    np.testing.assert_array_equal(step.obs["previous_action"][0, 0], shown)
 
 
 def test_actions_take_the_shape_and_type_of_the_space():
@@ -203,14 +225,23 @@ def test_what_was_executed_can_be_told_in_policy_units():
     discrete = Discrete(3, start=-1)
     assert [int(discrete.policy_units(discrete.execute(np.int32(a), np), np)) for a in range(3)] == [0, 1, 2]
     assert to_gymnasium(discrete) == spaces.Discrete(3, start=-1)
+    axes = MultiDiscrete((3, 2, 5), (-1, 0, 7), (3, 1))
+    told = axes.policy_units(axes.execute(np.array([2, 0, 4]), np), np)
+    np.testing.assert_array_equal(told, [2, 0, 4])
+    assert to_gymnasium(axes) == spaces.MultiDiscrete([3, 2, 5], start=[-1, 0, 7])
+    assert to_gymnasium(MultiDiscrete((3, 2))) == spaces.MultiDiscrete([3, 2])
 
 
-@pytest.mark.parametrize("space", [Box((-1.0, 0.5), (1.0, 2.0), (2, 1)), Discrete(4)])
+@pytest.mark.parametrize(
+    "space", [Box((-1.0, 0.5), (1.0, 2.0), (2, 1)), Discrete(4), MultiDiscrete((4, 9), (1, -1), (2, 1))]
+)
 def test_many_actions_at_once_are_each_as_alone(space):
     random = np.random.default_rng(0)
-    many = (random.normal(0, 1, (5, 2)) if isinstance(space, Box) else random.integers(0, 4, 5)).astype(space.dtype)
+    drawn = (5, *space.drawn)
+    many = (random.normal(0, 1, drawn) if isinstance(space, Box) else random.integers(0, 4, drawn)).astype(space.dtype)
     for each in (space.encode, space.execute):
         np.testing.assert_array_equal(each(many, np), np.stack([each(one, np) for one in many]))
+        np.testing.assert_allclose(each(many, np), jax.vmap(each)(jnp.asarray(many)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 7, 12])
@@ -292,8 +323,8 @@ def test_lanes_draw_pictures_when_asked_to():
         ("gym:Pendulum-v1", {"hide": -1}, "cannot hide entry -1"),
         ("gym:Pendulum-v1", {"hide": "speed"}, "hide must be indices"),
         ("gym:Pendulum-v1", {"horizon": 0}, "horizon"),
-        ("gym:test/Script-v0", {"observations": spaces.MultiBinary(3)}, "MultiBinary"),
-        ("gym:test/Script-v0", {"actions": spaces.MultiDiscrete([2, 2])}, "MultiDiscrete"),
+        ("gym:test/Script-v0", {"observations": spaces.Text(3)}, f"are Text; known: {', '.join(KNOWN)}, Dict, Tuple"),
+        ("gym:test/Script-v0", {"actions": spaces.Text(3)}, f"are Text; known: {', '.join(KNOWN)}"),
         (
             "gym:test/Script-v0",
             {"observations": spaces.Dict(policy=spaces.Discrete(2), previous_action=spaces.Discrete(2))},

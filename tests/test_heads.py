@@ -1,4 +1,4 @@
-"""Heads of off-policy kernels: what they bound, what they keep, and which noise they add."""
+"""Heads: which logits go to which axis; off policy, what they bound, what they keep, and which noise they add."""
 
 import math
 
@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from s2pg.distributions import ClippedNormal, TanhNormal
+from s2pg.distributions import NEVER, Categorical, Categoricals, ClippedNormal, TanhNormal
 from s2pg.heads import (
     LOG_STD_RANGE,
     noisy_action_head,
     noisy_state_head,
+    plain_action_head,
     squashed_action_head,
     squashed_state_head,
 )
-from s2pg.types import Box
+from s2pg.types import Box, Discrete, MultiDiscrete
 from toys import shaken
 
 SPACE = Box((-1.0, -3.0), (1.0, 5.0))
@@ -28,6 +29,26 @@ def state_head(log_std=-1.5):
     """SAC's head for four numbers of z' behind a hidden layer of three, its weights random."""
     head = squashed_state_head(log_std, True)(4, 3, jax.random.key(0))
     return shaken(head, jax.random.key(1), 0.2)
+
+
+# On policy -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_axis_of_a_discrete_action_has_logits_of_its_own():
+    head = shaken(plain_action_head(MultiDiscrete((3, 1, 2)), 0.0)(3, jax.random.key(0)), jax.random.key(1), 1.0)
+    logits, found = np.asarray(head.logits(jnp.asarray(HIDDEN))), head(jnp.asarray(HIDDEN))
+    assert isinstance(found, Categoricals) and logits.shape == (6,)
+    for axis, own in enumerate((logits[:3], logits[3:4], logits[4:])):
+        np.testing.assert_array_equal(found.each.logits[axis, : own.size], own)
+        assert np.all(found.each.logits[axis, own.size :] == NEVER)
+
+
+def test_one_axis_is_as_a_discrete_action():
+    alone, axes = (plain_action_head(s, 0.0)(3, jax.random.key(0)) for s in (Discrete(4), MultiDiscrete((4,))))
+    one, many = alone(jnp.asarray(HIDDEN)), axes(jnp.asarray(HIDDEN))
+    assert isinstance(one, Categorical)
+    np.testing.assert_allclose(one.log_prob(jnp.array(2)), many.log_prob(jnp.array([2])), rtol=1e-6)
+    np.testing.assert_allclose(one.entropy(), many.entropy(), rtol=1e-6)
 
 
 # SAC: z' -------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from s2pg.errors import UserError
 from s2pg.io.checkpoint import Checkpoints, fingerprint, load_arrays
 from s2pg.loops import HostLoop
 from s2pg.runs import assess, training
+from s2pg.runs.experiment import read_config
 from s2pg.runs.training import Interruption
 from toys import resolve
 
@@ -421,3 +422,49 @@ def test_it_goes_on_from_what_the_environment_shows_now():
     np.testing.assert_array_equal(again.carry.timestep.obs["policy"], shown)
     assert (np.asarray(loop.carry.timestep.obs["policy"]) != shown).all()
     looper.close()
+
+
+class Dials(gymnasium.Env):
+    """Shows two of three dials, each with positions of its own, which the agent sets; all at their ends is best."""
+
+    action_space = spaces.MultiDiscrete([3, 2, 5], start=[1, 0, -2])
+    observation_space = spaces.MultiDiscrete([3, 2], start=[1, 0])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.dials = np.array([1, self.np_random.integers(2), -2])
+        return self.dials[:2], {}
+
+    def step(self, action):
+        assert action in self.action_space
+        self.dials = action
+        return self.dials[:2], float(self.dials.sum()), False, False, {}
+
+
+gymnasium.register("test/Dials-v0", entry_point=Dials, disable_env_checker=True, max_episode_steps=5)
+DIALS = {
+    "env": ("gym:test/Dials-v0", {}), "hyper": HYPER | {"lanes": 2, "steps": 4}, "steps": 16, "seeds": [0],
+    "episodes": 1, "borders": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("memory", ["s2pg", "bptt-2", "none"])
+def test_a_task_of_several_discrete_axes_is_trained_and_played(tmp_path, memory):
+    run, task = train(tmp_path, DIALS, memory=memory), s2pg.make("gym:test/Dials-v0")
+    assert read_config(tmp_path)[1] == run.spec == task.spec
+    session, world = s2pg.load(tmp_path).session(explore=True), gymnasium.make("test/Dials-v0")
+    observation, _ = world.reset(seed=0)
+    for _ in range(5):
+        observation, *_, ended, _ = world.step(session(task.read(observation)))
+    assert ended
+
+
+def test_a_run_of_several_discrete_axes_is_resumed_and_evaluated(tmp_path):
+    lines = []
+    train(tmp_path, DIALS, memory="none", steps=8, borders=1)
+    train(tmp_path, DIALS, memory="none", resume=True, say=lines.append)
+    assert not lines
+    returns = assess.returns(s2pg.make("gym:test/Dials-v0"), s2pg.load(tmp_path).actor, episodes=2)
+    assert np.all((returns >= -5.0) & (returns <= 30.0))
+    with pytest.raises(UserError, match="sac needs continuous actions, and this task has discrete ones"):
+        resolve("sac", s2pg.make("gym:test/Dials-v0"))

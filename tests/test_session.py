@@ -186,7 +186,16 @@ def test_deterministic_evaluation_depends_on_no_key(trained):
     assert len(set(np.asarray(jax.jit(lambda: evaluate(env, exploring, 3, jax.random.key(1)))()).tolist())) == 3
 
 
-@pytest.mark.parametrize("space", [spaces.Discrete(2, start=5), spaces.Box(-2.0, 3.0, (2, 2)), spaces.Box(0.0, 0.1)])
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(2, start=5),
+        spaces.MultiDiscrete([[3, 1], [2, 5]], start=[[0, 1], [-2, 7]]),
+        spaces.MultiBinary(3),
+        spaces.Box(-2.0, 3.0, (2, 2)),
+        spaces.Box(0.0, 0.1),
+    ],
+)
 def test_actions_are_of_the_environments_own_space(space):
     class World(gymnasium.Env):
         observation_space, action_space = spaces.Box(-1.0, 1.0), space

@@ -1,7 +1,7 @@
 """Densities as pytrees of arrays: they pass through jit, vmap and scan like any other value.
 
-Each is over one event (a vector, or one class) and has `sample`, `log_prob`, `entropy` and `mode`; those that
-a trust region is drawn around have `kl` too.
+Each is over one event (a vector, one class, or several) and has `sample`, `log_prob`, `entropy` and `mode`; those
+that a trust region is drawn around have `kl` too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+NEVER = -1e9  # the logit of a class that is not there; finite, as 0 times infinity is no number
 
 
 class Distribution(eqx.Module):
@@ -145,11 +146,11 @@ class ClippedNormal(Distribution):
 
 
 class Categorical(Distribution):
-    """One of n classes, from unnormalised logits."""
+    """One of n classes, from unnormalised logits. Leading axes are as many distributions side by side."""
 
-    logits: Float[Array, " n"]
+    logits: Float[Array, "*axes n"]
 
-    def sample(self, key: PRNGKeyArray) -> Int[Array, ""]:
+    def sample(self, key: PRNGKeyArray) -> Int[Array, "*axes"]:
         return jax.random.categorical(key, self.logits)
 
     def log_prob(self, value: Array) -> Array:
@@ -164,8 +165,32 @@ class Categorical(Distribution):
         log_p, log_q = jax.nn.log_softmax(self.logits), jax.nn.log_softmax(other.logits)
         return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 
-    def mode(self) -> Int[Array, ""]:
+    def mode(self) -> Int[Array, "*axes"]:
         return jnp.argmax(self.logits, axis=-1)
+
+
+class Categoricals(Distribution):
+    """Independent classes, one for each axis: all but values are sums over the axes.
+
+    Axes with fewer classes than others have logits of `NEVER` behind their own.
+    """
+
+    each: Categorical
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, " axes"]:
+        return self.each.sample(key)
+
+    def log_prob(self, value: Array) -> Array:
+        return jnp.sum(self.each.log_prob(value), axis=-1)
+
+    def entropy(self) -> Array:
+        return jnp.sum(self.each.entropy(), axis=-1)
+
+    def kl(self, other: Categoricals) -> Array:
+        return jnp.sum(self.each.kl(other.each), axis=-1)
+
+    def mode(self) -> Int[Array, " axes"]:
+        return self.each.mode()
 
 
 class PointMass(Distribution):

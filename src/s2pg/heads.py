@@ -13,11 +13,21 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from s2pg.distributions import Categorical, ClippedNormal, Distribution, Normal, PointMass, TanhNormal
+from s2pg.distributions import (
+    NEVER,
+    Categorical,
+    Categoricals,
+    ClippedNormal,
+    Distribution,
+    Normal,
+    PointMass,
+    TanhNormal,
+)
 from s2pg.networks import Linear
-from s2pg.types import Box, Discrete, State
+from s2pg.types import Discrete, MultiDiscrete, Space, State
 
 ActionHead = Callable[[Array], Distribution]
 StateHead = Callable[[State, Array], Distribution]
@@ -57,13 +67,29 @@ class CategoricalHead(eqx.Module):
         return Categorical(self.logits(hidden))
 
 
-def plain_action_head(space: Box | Discrete, log_std: float) -> ActionHeadBuilder:
+class CategoricalsHead(eqx.Module):
+    """Logits of the axes of a discrete action, one axis behind the other."""
+
+    logits: Linear
+    sizes: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, hidden: Array) -> Categoricals:
+        # In rows of one length: one softmax serves all axes, however many there are.
+        there = np.arange(max(self.sizes)) < np.asarray(self.sizes)[:, None]
+        place = np.cumsum(there).reshape(there.shape) - 1
+        return Categoricals(Categorical(jnp.where(there, self.logits(hidden)[place], NEVER)))
+
+
+def plain_action_head(space: Space, log_std: float) -> ActionHeadBuilder:
     """The unsquashed action head; its mean starts near 0 so that first ratios are tame."""
 
-    def build(inputs: int, key: PRNGKeyArray) -> NormalHead | CategoricalHead:
+    def build(inputs: int, key: PRNGKeyArray) -> ActionHead:
         last = Linear(inputs, space.size, key=key, gain=0.01)
-        if isinstance(space, Discrete):
-            return CategoricalHead(last)
+        match space:
+            case Discrete():
+                return CategoricalHead(last)
+            case MultiDiscrete():
+                return CategoricalsHead(last, space.sizes)
         return NormalHead(last, jnp.full(space.size, log_std))
 
     return build
@@ -128,7 +154,7 @@ class SquashedStateHead(eqx.Module):
         return TanhNormal(Normal(mean, _bounded(self.start + self.log_std(hidden))))
 
 
-def squashed_action_head(space: Box | Discrete, log_std: float) -> ActionHeadBuilder:
+def squashed_action_head(space: Space, log_std: float) -> ActionHeadBuilder:
     """The head of actions behind a tanh."""
     return lambda inputs, key: SquashedHead(Linear(inputs, 2 * space.size, key=key, gain=0.01), log_std)
 
@@ -160,7 +186,7 @@ class NoisyStateHead(eqx.Module):
         return ClippedNormal(eta, self.std)
 
 
-def noisy_action_head(space: Box | Discrete, log_std: float) -> ActionHeadBuilder:
+def noisy_action_head(space: Space, log_std: float) -> ActionHeadBuilder:
     """The head of deterministic actions."""
     return lambda inputs, key: NoisyHead(Linear(inputs, space.size, key=key, gain=0.01), math.exp(log_std))
 

@@ -123,6 +123,11 @@ class Box:
         """The length of an action as a vector."""
         return len(self.low)
 
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """The shape of an action in policy units."""
+        return (self.size,)
+
     def _bounds(self, xp: ModuleType) -> Bounds:
         return _bounds(self.low, self.high, _precision(xp))
 
@@ -136,7 +141,7 @@ class Box:
         bounds = self._bounds(xp)
         # Clipped again, since middle + half may round past a bound, which strict environments refuse.
         own = self.clip(xp.add(bounds.middle, bounds.half * self.encode(action, xp)), xp)
-        return own if self.shape is None else own.reshape(*own.shape[:-1], *self.shape)
+        return _shaped(own, self.shape)
 
     def clip(self, own: Numbers, xp: ModuleType = jnp) -> Numbers:
         """Clips a vector in the environment's own units to its bounds."""
@@ -147,6 +152,11 @@ class Box:
         """Undoes `execute` for one action within the bounds."""
         bounds = self._bounds(xp)
         return xp.subtract(own.reshape(-1), bounds.middle) / bounds.half
+
+
+def _shaped(own: Any, shape: tuple[int, ...] | None) -> Any:
+    """Vectors in the environment's own shape, if it has one."""
+    return own if shape is None else own.reshape(*own.shape[:-1], *shape)
 
 
 def _within(x: Any, low: np.ndarray, high: np.ndarray, xp: ModuleType) -> Any:
@@ -169,6 +179,11 @@ class Discrete:
         """The length of an action as a one-hot vector."""
         return self.n
 
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """The shape of an action in policy units."""
+        return ()
+
     def encode(self, action: Numbers, xp: ModuleType = jnp) -> Numbers:
         """Turns an action into a one-hot vector: what a recurrent policy reads afterwards."""
         each = xp.arange(self.n).reshape(*[1] * action.ndim, self.n)
@@ -183,11 +198,61 @@ class Discrete:
         return xp.subtract(own, self.start)
 
 
+class Axes(NamedTuple):
+    """For every entry of the one-hot vectors of a `MultiDiscrete`, side by side: its axis, and its class there."""
+
+    axis: np.ndarray
+    label: np.ndarray
+
+
+@functools.lru_cache
+def _axes(sizes: tuple[int, ...]) -> Axes:
+    return Axes(np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(n) for n in sizes]))
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """Vectors of discrete actions, axis i of which is one of 0 ... sizes[i]-1; the environment counts from `start`."""
+
+    dtype: ClassVar[type] = np.int32
+
+    sizes: tuple[int, ...]
+    start: tuple[int, ...] = (0,)  # one number for all axes, or one for each
+    shape: tuple[int, ...] | None = None  # the environment's own; None: a vector
+
+    @property
+    def size(self) -> int:
+        """The length of an action as one-hot vectors side by side."""
+        return sum(self.sizes)
+
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """The shape of an action in policy units."""
+        return (len(self.sizes),)
+
+    def encode(self, action: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Turns an action into one-hot vectors side by side: what a recurrent policy reads afterwards."""
+        axis, label = _axes(self.sizes)
+        return (xp.take(action, axis, axis=-1) == label).astype(_precision(xp))
+
+    def execute(self, action: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Counts an action as the environment does."""
+        return _shaped(xp.add(action, np.asarray(self.start, self.dtype)), self.shape)
+
+    def policy_units(self, own: Numbers, xp: ModuleType = jnp) -> Numbers:
+        """Undoes `execute` for one action."""
+        return xp.subtract(own.reshape(-1), np.asarray(self.start, self.dtype))
+
+
+Space = Box | Discrete | MultiDiscrete  # of actions
+
+
 class Spec(eqx.Module):
     """What an algorithm must know of an environment: view sizes, action space, longest episode, seconds a step."""
 
     views: dict[str, int] = eqx.field(static=True)
-    action: Box | Discrete
+    action: Space
     horizon: int = eqx.field(static=True)
     dt: float = eqx.field(static=True, default=1.0)  # 1 where time has no unit
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from s2pg.envs.base import Env, seconds, traced_sizes
 from s2pg.errors import UserError
 from s2pg.options import Option
-from s2pg.types import CRITIC, POLICY, Box, Discrete, Obs
+from s2pg.types import CRITIC, POLICY, Obs, Space
 
 # Options of every such task; those that may come as text are Python values by then.
 Hide = Annotated[
@@ -36,7 +36,7 @@ class Source(Generic[Own]):
     id: str  # with its prefix
     options: dict[str, Any]
     env: Own
-    action: Box | Discrete
+    action: Space
     params: Any = None  # where they are apart from the environment
     sizes: dict[str, int] | None = None  # of views; traced once, which takes a second where there is physics
     pool: PyTree = None  # states to start from, where those are dear
@@ -71,7 +71,7 @@ class Adapter(Env, Generic[Own]):
         return self.made.options
 
     @property
-    def action(self) -> Box | Discrete:
+    def action(self) -> Space:
         """The environment's own space, or one that it scales itself."""
         return self.made.action
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from s2pg.types import PREVIOUS_ACTION, Box, Discrete, Obs, Spec, Timestep
+from s2pg.types import PREVIOUS_ACTION, Obs, Space, Spec, Timestep
 
 
 class EnvState(NamedTuple):
@@ -81,7 +81,7 @@ class Env(eqx.Module):
 
     @property
     @abstractmethod
-    def action(self) -> Box | Discrete:
+    def action(self) -> Space:
         """The space of actions."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from s2pg.envs.adapter import Hide, Horizon, attempt, given, hidden, limit
 from s2pg.envs.base import seconds
 from s2pg.envs.host import Action, Lanes, Outcome
-from s2pg.envs.spaces import from_gymnasium
+from s2pg.envs.spaces import KNOWN, from_gymnasium
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Spec
 
@@ -31,15 +31,16 @@ def _vector(space: spaces.Space, where: str) -> _Vector:
     match space:
         case spaces.Box():
             return _Vector(int(np.prod(space.shape)), lambda x: np.asarray(x, np.float32).reshape(-1))
-        case spaces.Discrete():
-            n, start = int(space.n), int(space.start)
-            return _Vector(n, lambda x: np.eye(n, dtype=np.float32)[int(x) - start])
+        case spaces.Discrete() | spaces.MultiDiscrete() | spaces.MultiBinary():
+            one_hot = from_gymnasium(space, where)
+            return _Vector(one_hot.size, lambda x: one_hot.encode(one_hot.policy_units(np.asarray(x), np), np))
         case spaces.Dict() | spaces.Tuple():
             inner: dict[Any, spaces.Space] = dict(space.items() if isinstance(space, spaces.Dict) else enumerate(space))
             parts = {key: _vector(inner[key], where) for key in sorted(inner)}
             size = sum(part.size for part in parts.values())
             return _Vector(size, lambda x: np.concatenate([part.of(x[key]) for key, part in parts.items()]))
-    raise UserError(f"observations of {where} are {type(space).__name__}; known: Box, Discrete, Dict, Tuple")
+    known = ", ".join((*KNOWN, "Dict", "Tuple"))
+    raise UserError(f"observations of {where} are {type(space).__name__}; known: {known}")
 
 
 class _Views:

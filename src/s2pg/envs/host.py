@@ -16,7 +16,7 @@ from jaxtyping import Array
 from numpy.typing import DTypeLike
 
 from s2pg.errors import UserError
-from s2pg.types import PREVIOUS_ACTION, Box, Spec, Timestep
+from s2pg.types import PREVIOUS_ACTION, Spec, Timestep
 
 Action = np.ndarray | np.generic  # NumPy hands out scalars where an array has no axes left
 Flags = Sequence[bool] | np.ndarray
@@ -42,7 +42,6 @@ class Lanes(ABC):
 
     def __init__(self, spec: Spec, seeds: Sequence[int], lanes: int, stream: int = 0):
         self.horizon, self._space = spec.horizon, spec.action
-        self._action_shape = (spec.action.size,) if isinstance(spec.action, Box) else ()  # in policy units
         self._names = [(seed, lane) for seed in seeds for lane in range(lanes)]
         self._shape, self._stream = (len(seeds), lanes), stream
         self._count = len(self._names)
@@ -105,7 +104,7 @@ class Lanes(ABC):
     def step(self, actions: np.ndarray | Array) -> Timestep:
         """Makes one step in every lane, `actions` [S, N, ...] in policy units."""
         # A copy, as they are kept for replay.
-        flat = np.array(actions, self._space.dtype).reshape(self._count, *self._action_shape)
+        flat = np.array(actions, self._space.dtype).reshape(self._count, *self._space.drawn)
         moved = self._act(range(self._count), flat)
         last_obs = self._stack_obs()
         ended = np.asarray(moved.terminated) | np.asarray(moved.truncated)
@@ -121,7 +120,7 @@ class Lanes(ABC):
         """Saves all that `restore` needs, as arrays: environments cannot be saved, but episodes can be played again."""
         lengths = [len(taken) for taken in self._taken]
         # Padded to the longest episode there can be, so that the arrays have one shape throughout a run.
-        actions = np.zeros((len(lengths), self.horizon, *self._action_shape), self._space.dtype)
+        actions = np.zeros((len(lengths), self.horizon, *self._space.drawn), self._space.dtype)
         for i, taken in enumerate(self._taken):
             actions[i, : lengths[i]] = np.asarray(taken, actions.dtype).reshape(-1, *actions.shape[2:])
         arrays = {

@@ -18,7 +18,7 @@ from s2pg.io import provenance
 from s2pg.io.sinks import write_json
 from s2pg.runs import training
 from s2pg.runs.request import Request
-from s2pg.types import Box, Discrete, Spec
+from s2pg.types import Box, Discrete, MultiDiscrete, Spec
 
 SCHEMA, READABLE = 2, (1, 2)  # runs of schema 1 can be evaluated, not resumed
 
@@ -114,20 +114,19 @@ def _damaged(out: Path, error: Exception) -> UserError:
 
 
 def _spec_to_json(spec: Spec) -> dict[str, Any]:
-    action = spec.action
-    if isinstance(action, Box):  # as text: JSON knows no infinity
-        space: dict[str, Any] = {"low": [str(x) for x in action.low], "high": [str(x) for x in action.high]}
-        space["shape"] = action.shape
-    else:
-        space = {"n": action.n, "start": action.start}
+    space = dataclasses.asdict(spec.action)
+    if isinstance(spec.action, Box):  # as text: JSON knows no infinity
+        space |= {side: [str(x) for x in space[side]] for side in ("low", "high")}
     return {"views": spec.views, "action": space, "horizon": spec.horizon, "dt": spec.dt}
 
 
 def _spec_from_json(spec: dict[str, Any]) -> Spec:
     action = spec["action"]
+    shape = None if action.get("shape") is None else tuple(action["shape"])
     if "n" in action:
         space = Discrete(action["n"], action["start"])
+    elif "sizes" in action:
+        space = MultiDiscrete(tuple(action["sizes"]), tuple(action["start"]), shape)
     else:
-        shape = None if action["shape"] is None else tuple(action["shape"])
         space = Box(tuple(map(float, action["low"])), tuple(map(float, action["high"])), shape)
     return Spec(views=spec["views"], action=space, horizon=spec["horizon"], dt=spec.get("dt", 1.0))

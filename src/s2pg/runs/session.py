@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from s2pg.actor import Actor
 from s2pg.errors import UserError
-from s2pg.types import POLICY, PREVIOUS_ACTION, Box, Discrete, Spec
+from s2pg.types import POLICY, PREVIOUS_ACTION, Space, Spec
 
 
 class Session:
@@ -54,7 +54,7 @@ class Session:
 
 
 @eqx.filter_jit
-def _decide(actor: Actor, space: Box | Discrete, obs: Any, z: PyTree, first: Any, key: Any) -> tuple:
+def _decide(actor: Actor, space: Space, obs: Any, z: PyTree, first: Any, key: Any) -> tuple:
     """(the action, the same as the policy will read it, z', next key); compiled once for all sessions."""
     key, act_key = jax.random.split(key)
     decision, z, _ = actor(obs, actor.fresh(first, z), act_key)
