@@ -10,7 +10,7 @@ import pytest
 
 from s2pg.algorithms import PPO
 from s2pg.algorithms.base import normalised
-from s2pg.algorithms.onpolicy import Learning, Networks, batch_values
+from s2pg.algorithms.onpolicy import Learning, Networks, batch_values, trust
 from s2pg.critics import Critic, state_value
 from s2pg.distributions import Categorical, Normal
 from s2pg.heads import plain_state_head
@@ -96,7 +96,7 @@ def test_the_loss_is_the_one_worked_out_by_hand_and_leaves_padding_out():
     )
     # Ratios (3/4)/(1/2) = 1.5 and (1/4)/(1/2) = 0.5; the third row is padding.
     piece = rows([1, 0, 0], [0.5, 0.5, 0.01], [True, False, False], [1.0, -1.0, 50.0], [3.0, 0.0, 90.0])
-    loss, metrics = algorithm.loss(networks, piece, VALID, jnp.asarray(2.0))
+    loss, metrics = algorithm.loss(networks, piece, VALID, jnp.asarray(0.3 / 2.0))
     surrogate = (min(1.5, 1.2) + min(-0.5, -0.8)) / 2
     value = 0.5 * (2.0**2 + 1.0**2) / 2
     entropy = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
@@ -165,7 +165,8 @@ def pathwise_gradient(memory=None, terminated=(True, False, False), **hyper):
     if not isinstance(memory, PathwiseRule):
         log_prob = Decision(piece.transition.log_prob.action, jnp.full((3, 1), -1.0))
         piece = piece._replace(transition=piece.transition._replace(log_prob=log_prob), advantage=-jnp.ones((3, 1)))
-    return jax.grad(lambda n: algorithm.loss(n, piece, VALID, jnp.asarray(4.0))[0])(networks)
+    slope = jnp.asarray(algorithm.pathwise_weight / 4.0)  # of a critic that is trusted, advantages of deviation 4
+    return jax.grad(lambda n: algorithm.loss(n, piece, VALID, slope)[0])(networks)
 
 
 def test_the_pathwise_half_follows_the_critic_into_the_future():
@@ -174,6 +175,39 @@ def test_the_pathwise_half_follows_the_critic_into_the_future():
     future = 0.5 * 0.3 * 0.5 * np.asarray(SLOPE) / 4.0
     drift = 0.01 * 2 * np.asarray(ETA - OLD) / np.exp(-1.5) ** 2
     np.testing.assert_allclose(grads.kernel.eta, -future + drift, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "target", "trusted"),
+    [
+        ([1.0, -1.0, 1.0, -1.0], [2.0, -2.0, 2.0, -2.0], 0.75),  # variances 1 and 4
+        ([1.0, -1.0, 1.0, -1.0], [1.0, -1.0, 1.0, -1.0], 0.0),  # V is a constant
+        ([3.0, -3.0, 3.0, -3.0], [1.0, -1.0, 1.0, -1.0], 0.0),  # worse than that
+        ([5.0, 5.0, 5.0, 5.0], [7.0, 1.0, 7.0, 1.0], 1.0),  # off by the same everywhere: its slope is right
+        ([0.0] * 4, [0.0] * 4, 0.0),  # nothing to know
+    ],
+)
+def test_a_critic_is_trusted_as_far_as_it_explains_the_returns(advantage, target, trusted):
+    learning = Learning((), jnp.array([advantage]), jnp.array([target]), ())
+    np.testing.assert_allclose(trust(learning), trusted, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ppo", "trpo"])
+def test_the_future_weighs_as_much_as_the_critic_knows(name):
+    learning = Learning((), jnp.array([[2.0, -2.0]]), jnp.array([[4.0, -4.0]]), ())  # deviation 2, three quarters known
+    slope = lambda **hyper: built("s2pg-2", DISCRETE, name, pathwise_weight=0.6, **hyper).slope(learning)  # noqa: E731
+    np.testing.assert_allclose(slope(), 0.75 * 0.6 / 2, rtol=1e-6)
+    np.testing.assert_allclose(slope(critic_trust=False), 0.6 / 2, rtol=1e-6)
+
+
+def test_a_critic_that_knows_nothing_carries_no_gradient(monkeypatch):
+    def moved(knows, weight):
+        monkeypatch.setattr("s2pg.algorithms.onpolicy.trust", lambda learning: jnp.asarray(knows))
+        without, with_it = (updated("s2pg-2", DISCRETE, pathwise_weight=w)[1].policy.kernel for w in (0.0, weight))
+        return largest(jax.tree.map(jnp.subtract, with_it, without))
+
+    # Another weight each time: what is compiled already would not ask again.
+    assert moved(0.0, weight=1.0) == 0 and moved(1.0, weight=2.0) > 0
 
 
 def test_a_terminated_step_has_no_future():
@@ -328,12 +362,13 @@ def test_a_recurrent_critic_sees_what_it_would_see_step_by_step_over_batches():
         got.append(values.value)
         got_next.append(ahead)
     expected, expected_next, h = [], [], jnp.zeros((lanes, critic.initial().shape[0]))
-    call = jax.jit(jax.vmap(lambda obs, h: state_value(critic, obs, jnp.zeros(0), h)))
+    features = state.policy.kernel.features
+    call = jax.jit(jax.vmap(lambda obs, z, h: state_value(critic, obs, features(z), h)))
     for batch, t in itertools.product((one, two), range(one.reward.shape[0])):
         row = jax.tree.map(lambda leaf, t=t: leaf[t], normalised(state.policy.normaliser, batch))
-        value, h = call(row.obs, jnp.where(row.first[:, None], 0.0, h))
+        value, h = call(row.obs, row.z, jnp.where(row.first[:, None], 0.0, h))
         expected.append(value)
-        expected_next.append(call(row.next_obs, h)[0])
+        expected_next.append(call(row.next_obs, row.next_z, h)[0])
     np.testing.assert_allclose(np.concatenate(got), expected, atol=1e-5)
     np.testing.assert_allclose(np.concatenate(got_next), expected_next, atol=1e-5)
 

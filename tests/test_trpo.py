@@ -93,7 +93,7 @@ def blind_batch(algorithm, kind, state=(), z=(), next_z=(), terminated=(False, T
     piece = Learning(row, ADVANTAGES[:, None], jnp.zeros((3, 1)), ())
     old = evaluations(algorithm.memory, networks.kernel, row, algorithm.reads, VALID)
     ahead = future(networks, old.next_z, (), row, algorithm.discount)
-    return networks, Batch(piece, VALID, old, (), ahead, jnp.asarray(4.0))
+    return networks, Batch(piece, VALID, old, (), ahead, jnp.asarray(algorithm.pathwise_weight / 4.0))
 
 
 def gradient_of(algorithm, networks, batch):

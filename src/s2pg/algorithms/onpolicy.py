@@ -68,6 +68,8 @@ class OnPolicy(PolicyAlgorithm):
     entropy_action: float = option(0.0, "weight of the action's entropy")
     entropy_state: float = option(0.0, "weight of the internal state's entropy")
     max_grad_norm: float = option(0.5, "longer gradients are scaled down to this; 0: never", low=0)
+    pathwise_weight: float = option(1.0, "weight of dV/dz' under s2pg-pathwise and s2pg-N")  # w
+    critic_trust: bool = option(True, "follow dV/dz' only as far as V explains the returns")
 
     traits: ClassVar[Traits] = Traits()
 
@@ -90,6 +92,11 @@ class OnPolicy(PolicyAlgorithm):
         """Gradient steps over which learning rates fall to 0; 0: never."""
         count = len(self.memory.segments(self.steps, self.lanes).time)
         return self.anneal_updates * self.epochs * min(self.minibatches, count)
+
+    def slope(self, learning: Learning) -> Array:
+        """What V(s', z') weighs beside standardised advantages: w trust / std(A)."""
+        trusted = trust(learning) if self.critic_trust else 1.0
+        return self.pathwise_weight * trusted / _deviation(learning)
 
     def init_policy(self, spec: Spec, *, key: PRNGKeyArray) -> Policy:
         heads = plain_heads(self.memory, spec, self.action_log_std)
@@ -120,7 +127,6 @@ class OnPolicy(PolicyAlgorithm):
         )
         learning = Learning(batch, advantage, advantage + values.value, values.h)
         networks, optimiser, metrics = self.learn(networks, learner.optimiser, learning, state.updates, key)
-        error = jnp.var(advantage) / (jnp.var(learning.target) + 1e-8)
         last_h = jax.tree.map(lambda leaf: leaf[-1], values.next_h)
         # Networks that no longer learn could not follow statistics that still move.
         stats = merge(normaliser, raw.obs, annealed(state.updates, self.anneal_updates))
@@ -129,7 +135,11 @@ class OnPolicy(PolicyAlgorithm):
             learner=Learner(networks.critic, optimiser, last_h),
             updates=state.updates + 1,
         )
-        told = {"explained_variance": 1.0 - error, "value": jnp.mean(values.value), "parameter_norm": norm(networks)}
+        told = {
+            "explained_variance": explained_variance(learning),
+            "value": jnp.mean(values.value),
+            "parameter_norm": norm(networks),
+        }
         return state, metrics | told
 
 
@@ -219,7 +229,20 @@ def masked_mean(mask: Array) -> Callable[[Array], Array]:
     return lambda x: jnp.sum(jnp.where(mask, x, 0.0)) / jnp.sum(mask)
 
 
-def standardise(learning: Learning) -> tuple[Learning, Array]:
-    """The same with advantages of mean 0 and standard deviation 1, and what that was before."""
-    mean, std = jnp.mean(learning.advantage), jnp.std(learning.advantage) + 1e-8
-    return learning._replace(advantage=(learning.advantage - mean) / std), std
+def explained_variance(learning: Learning) -> Array:
+    """The share of its targets' variance that V told before it learned from them: 1 of a perfect V, 0 of a constant."""
+    return 1.0 - (jnp.var(learning.advantage) + 1e-8) / (jnp.var(learning.target) + 1e-8)
+
+
+def trust(learning: Learning) -> Array:
+    """How far dV/dz' is followed, between 0 and 1: as far as V knows what comes."""
+    return jnp.clip(explained_variance(learning), 0.0, 1.0)
+
+
+def standardise(learning: Learning) -> Learning:
+    """The same with advantages of mean 0 and standard deviation 1."""
+    return learning._replace(advantage=(learning.advantage - jnp.mean(learning.advantage)) / _deviation(learning))
+
+
+def _deviation(learning: Learning) -> Array:
+    return jnp.std(learning.advantage) + 1e-8

@@ -5,8 +5,9 @@
         - w (1 - terminated) gamma V_sg(s', z'_theta) / std(A) + kappa drift    pathwise half
         - c_H . entropy
 
-The second line differentiates through z' alone. Only the pathwise estimator hands out a z' with a gradient;
-for every other rule the line is a constant and costs nothing after compilation.
+The second line differentiates through z' alone, and counts as far as V explains the returns of the batch (`trust`).
+Only the pathwise estimator hands out a z' with a gradient; for every other rule the line is a constant and costs
+nothing after compilation.
 """
 
 from __future__ import annotations
@@ -43,8 +44,7 @@ class PPO(OnPolicy):
     clip: float = option(0.2, "how far the importance ratio may leave 1", above=0)
     clip_apart: bool = option(False, "clip the ratios of a and of z' apart, instead of their product")
     kl_stop: float = option(0.0, "an update ends beyond this divergence; 0: never", low=0)
-    pathwise_weight: float = option(0.3, "weight of dV/dz' under s2pg-pathwise")  # w
-    drift_cost: float = option(1e-3, "keeps z' near its old mean under s2pg-pathwise")  # kappa
+    drift_cost: float = option(1e-3, "keeps z' near its old mean under s2pg-pathwise and s2pg-N")  # kappa
 
     @property
     def optimisers(self) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
@@ -62,7 +62,7 @@ class PPO(OnPolicy):
     ) -> tuple[Networks, Any, Metrics]:
         """Minibatches of whole samples, shuffled anew each epoch; after a KL stop they pass without effect."""
         segments = self.memory.segments(*learning.advantage.shape)
-        learning, std = standardise(learning)
+        slope, learning = self.slope(learning), standardise(learning)
 
         def take(chosen: Array) -> tuple[Learning, Array]:
             time, lane, valid = (jnp.asarray(column)[chosen] for column in segments)
@@ -70,7 +70,7 @@ class PPO(OnPolicy):
 
         def minibatch(carry: tuple, cut: tuple[Learning, Array]) -> tuple[tuple, Metrics]:
             (networks, optimiser, stopped), (piece, valid) = carry, cut
-            grads, metrics = jax.grad(self.loss, has_aux=True)(networks, piece, valid, std)
+            grads, metrics = jax.grad(self.loss, has_aux=True)(networks, piece, valid, slope)
             stepped = [step(*parts) for parts in zip(self.optimisers, grads, optimiser, networks, strict=True)]
             new = Networks(*(each.network for each in stepped)), tuple(each.state for each in stepped)
             if self.kl_stop > 0:
@@ -88,8 +88,8 @@ class PPO(OnPolicy):
         )  # fmt: skip
         return networks, optimiser, metrics
 
-    def loss(self, networks: Networks, piece: Learning, valid: Array, std: Array) -> tuple[Array, Metrics]:
-        """The sum of all terms above and of the critic's regression, over samples [B, n]."""
+    def loss(self, networks: Networks, piece: Learning, valid: Array, slope: Array) -> tuple[Array, Metrics]:
+        """The sum of all terms above and of the critic's regression, over samples [B, n]; `slope` weighs the future."""
         row = piece.transition
         now = evaluations(self.memory, networks.kernel, row, self.reads, valid)
         mean = masked_mean(now.mask)
@@ -103,12 +103,12 @@ class PPO(OnPolicy):
 
         found = values(networks, now.z, piece, valid)
         value_loss = 0.5 * mean((found.value - piece.target) ** 2)
-        pathwise = mean(future(networks, now.next_z, found.next_h, row, self.discount)) / std
+        pathwise = slope * mean(future(networks, now.next_z, found.next_h, row, self.discount))
 
         entropy = jax.tree.map(mean, now.entropy)
         bonus = entropy_bonus(entropy, self.entropy_action, self.entropy_state)
         drift = mean(now.drift)
-        loss = -surrogate - self.pathwise_weight * pathwise + self.drift_cost * drift - bonus + value_loss
+        loss = -surrogate - pathwise + self.drift_cost * drift - bonus + value_loss
         metrics = {
             "policy_loss": -surrogate,
             "value_loss": value_loss,

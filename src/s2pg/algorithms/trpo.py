@@ -10,7 +10,8 @@ which, as long as pi stays near pi_old, is well told by the contexts that pi_old
     subject to D(theta) = E_old [ KL(pi_old(. | x) || pi(. | x)) ] <= delta
 
 KL is that of the joint decision, the sum of its halves; a half that a memory rule does not decide on has none. The
-second term of L is a constant but for the pathwise estimator (see PPO), whose drift of eta the state half of D bounds.
+second term of L is a constant but for the pathwise estimator (see PPO, also for how far it is trusted), whose drift of
+eta the state half of D bounds.
 
 A step is theta + s sqrt(2 delta / x^T F x) x with F x = grad L, F the Fisher matrix (the Hessian of D) with damping,
 and s the first of 1, 1/2, 1/4 ... that improves L and keeps D within delta, both measured; without one theta stays.
@@ -59,7 +60,7 @@ class Batch(NamedTuple):
     old: Evaluation  # under the parameters that collected it
     next_h: State  # of the critic, after each step
     future: Array  # (1 - terminated) gamma V(s', z') under the same
-    std: Array  # of the advantages before they were scaled
+    slope: Array  # what the future weighs
 
 
 class Measurement(NamedTuple):
@@ -84,7 +85,6 @@ class TRPO(OnPolicy):
     )
     fisher_share: float = option(1.0, "share of the samples that the Fisher matrix is taken from", above=0, high=1)
     backtracks: int = option(10, "step sizes that the line search tries: 1, 1/2, 1/4 ...", low=1)
-    pathwise_weight: float = option(1.0, "weight of dV/dz' under s2pg-pathwise")  # w
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
@@ -119,12 +119,12 @@ class TRPO(OnPolicy):
     def gather(self, networks: Networks, learning: Learning) -> Batch:
         """All samples of a batch, and what the old parameters make of them."""
         time, lane, valid = map(jnp.asarray, self.memory.segments(*learning.advantage.shape))
-        learning, std = standardise(learning)
+        slope, learning = self.slope(learning), standardise(learning)
         piece = jax.tree.map(lambda leaf: leaf[time, lane], learning)
         old = evaluations(self.memory, networks.kernel, piece.transition, self.reads, valid)
         found = values(networks, old.z, piece, valid)
         ahead = future(networks, old.next_z, found.next_h, piece.transition, self.discount)
-        return Batch(piece, valid, old, found.next_h, ahead, std)
+        return Batch(piece, valid, old, found.next_h, ahead, slope)
 
     def thinned(self, batch: Batch, key: PRNGKeyArray) -> Batch:
         """A share of the samples, drawn at random."""
@@ -133,8 +133,8 @@ class TRPO(OnPolicy):
         if kept >= samples:
             return batch
         chosen = jax.random.permutation(key, samples)[:kept]
-        std, rest = batch.std, batch._replace(std=())
-        return jax.tree.map(lambda leaf: leaf[chosen], rest)._replace(std=std)
+        slope, rest = batch.slope, batch._replace(slope=())
+        return jax.tree.map(lambda leaf: leaf[chosen], rest)._replace(slope=slope)
 
     def halves(self, now: Evaluation) -> Decision:
         """The distributions that were decided from."""
@@ -149,10 +149,10 @@ class TRPO(OnPolicy):
         surrogate = mean(ratio * piece.advantage)
         # As a difference: the value itself may be so large that a surrogate near 0 is lost beside it.
         ahead = future(networks, now.next_z, batch.next_h, piece.transition, self.discount)
-        gained = mean(ahead - batch.future) / batch.std
+        gained = batch.slope * mean(ahead - batch.future)
         entropy = jax.tree.map(mean, now.entropy)
         bonus = entropy_bonus(entropy, self.entropy_action, self.entropy_state)
-        objective = surrogate + self.pathwise_weight * gained + bonus
+        objective = surrogate + gained + bonus
         kl = mean(divergence(self.halves(old), self.halves(now)))
         return Measurement(
             objective, kl, {"policy_loss": -surrogate, "entropy": entropy.action, "drift": mean(now.drift)}

@@ -90,7 +90,8 @@ def build_critic(
     reads, width = (CRITIC if privileged else label.actor_view, *previous), hyper["width"]
     when = label.critic_z.privileged if privileged else label.critic_z.unprivileged
     seen = ("width", width), ("reads_state", when == "always" or (when == "asked" and hyper["critic_state"]))
-    if label.critic_memory and not privileged:
+    # Through one step nobody learns what to remember.
+    if label.critic_memory and hyper["critic_memory"] and choice.length > 1 and not privileged:
         return Recipe(RecurrentCritic, reads, (*seen, ("size", hyper["size"]), ("layers", 2 if replays else 1)))
     if label.draws and hyper.get("q_network") == "branched":
         return Recipe(BranchedCritic, reads, (("width", width),))

@@ -20,7 +20,10 @@ class NetworkSettings:
     size: int = option(64, "units of the internal state", low=1)
     width: int = option(64, "units of the other layers", low=1)
     encoder_width: int = option(0, "units of the layer before a recurrent cell; 0: the same as width", low=0)
-    critic_state: bool = option(False, "let the critic of bptt and window read z")
+    critic_state: bool = option(True, "let the critic of bptt and window read z")
+    critic_memory: bool = option(
+        True, "give a critic of bptt and s2pg-N that sees what the policy sees a memory of its own"
+    )
     q_network: str = option(
         "plain", "of s2pg: plain, or branched with an encoder of its own for (z, z'), as in the authors' code",
         choices=("plain", "branched"), replay=True,

@@ -38,7 +38,7 @@ class Label:
     actor_view: str = POLICY
     reads_action: bool = False  # whether actor and critic read the previous action
     critic_z: CriticInput = NEVER
-    critic_memory: bool = False  # whether an unprivileged critic has a memory of its own
+    critic_memory: bool = False  # whether an unprivileged critic may have a memory of its own
     draws: bool = False  # whether z' is part of the decision
     needs_critic: bool = False  # hands part of its gradient to the slope of a critic
     needs_slope: bool = False  # learns memory through the slope of V(s', z') alone
@@ -72,7 +72,7 @@ _S2PG: dict[str, Any] = {
     "kernel": "gru", "any_kernel": True, "reads_action": True, "critic_z": CriticInput("always", "always"),
     "draws": True,
 }  # fmt: skip
-# The value of a history: an unprivileged critic needs a memory of its own, trained along the same segments.
+# The value of a history: an unprivileged critic needs a memory, the actor's or its own, trained along its segments.
 _BPTT: dict[str, Any] = {
     "kernel": "gru", "any_kernel": True, "reads_action": True, "critic_z": CriticInput("asked", "asked"),
     "critic_memory": True, "unit": "segment", "unrolls": True,
@@ -97,7 +97,7 @@ LABELS: dict[str, Label] = {
             "s2pg-N", "the same, through N steps first (ppo, trpo, sac, td3, ddpg)",
             "Draws z', holds its noise fixed and backpropagates through segments of N steps; beyond them it learns"
             " through dV/dz' or dQ/dz'. s2pg-pathwise is s2pg-1 (on policy), s2pg is s2pg-1 off policy.",
-            _pathwise, needs_critic=True, unit="segment", unrolls=True, **_S2PG,
+            _pathwise, needs_critic=True, critic_memory=True, unit="segment", unrolls=True, **_S2PG,
         ),
         Label(
             "bptt-N", "backpropagation through segments of N steps",

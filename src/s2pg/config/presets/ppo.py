@@ -6,7 +6,7 @@ from s2pg.config.presets.base import Preset
 
 PRESETS = (
     Preset({}, {"lanes": 128, "steps": 32, "total_steps": 1_000_000}),
-    Preset({"label": "s2pg-N"}, {"state_log_std": -3.5, "pathwise_weight": 1.0, "drift_cost": 1e-3}),
+    Preset({"label": "s2pg-N"}, {"state_log_std": -3.5, "drift_cost": 1e-3}),
     Preset(
         {"task": "recall"},
         {"size": 32, "width": 32, "learning_rate": 1e-3, "entropy_action": 0.01, "total_steps": 800_000},
