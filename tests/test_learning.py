@@ -5,6 +5,7 @@ import pytest
 
 from s2pg.envs.pendulum import MaskedPendulum
 from s2pg.envs.recall import Recall
+from s2pg.envs.repeat import RepeatPrevious
 from s2pg.runs.start import train
 
 EPISODES = 1000
@@ -12,10 +13,10 @@ SOLVED, CHANCE = 0.95, 0.05
 SHORT, SMALL = Recall(k=3), {"size": 16, "width": 16, "minibatches": 4}
 
 
-def scores(algorithm, env, label, out, seeds, steps=None, kernel=None, hyper=None) -> np.ndarray:
+def scores(algorithm, env, label, out, seeds, steps=None, kernel=None, hyper=None, critic=None) -> np.ndarray:
     """Mean evaluation return of the policy each seed ends with; for recall, the share of right answers."""
     run = train(
-        algorithm, env, memory=label, kernel=kernel, hyper=hyper, steps=steps, seeds=seeds, out=out,
+        algorithm, env, memory=label, kernel=kernel, hyper=hyper, critic=critic, steps=steps, seeds=seeds, out=out,
         episodes=EPISODES, borders=4,
     )  # fmt: skip
     last = {row["seed"]: row for row in run.metrics}
@@ -51,6 +52,18 @@ def test_ppo_solves_recall(k, label, tmp_path):
 @pytest.mark.slow
 def test_without_memory_recall_stays_at_chance(tmp_path):
     assert abs(scores("ppo", Recall(k=8), "none", tmp_path / "run", SEEDS) - 0.5).max() <= CHANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["s2pg-pathwise", "s2pg-8"])
+def test_a_critic_carries_a_memory_beyond_the_steps_that_are_unrolled(label, tmp_path):
+    assert scores("ppo", Recall(k=24), label, tmp_path / "run", SEEDS, 250_000, critic="critic").min() >= SOLVED
+
+
+@pytest.mark.slow
+def test_the_same_preset_learns_without_privilege_what_is_within_these_steps(tmp_path):
+    hyper = {"learning_rate": 1e-3}
+    assert scores("ppo", RepeatPrevious(), "s2pg-8", tmp_path / "run", SEEDS, 500_000, hyper=hyper).min() >= SOLVED
 
 
 @pytest.mark.slow

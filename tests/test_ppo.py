@@ -13,7 +13,8 @@ from s2pg.algorithms.base import normalised
 from s2pg.algorithms.onpolicy import Learning, Networks, batch_values, trust
 from s2pg.critics import Critic, state_value
 from s2pg.distributions import Categorical, Normal
-from s2pg.heads import plain_state_head
+from s2pg.errors import UserError
+from s2pg.heads import StateNoise, plain_state_head, quieter
 from s2pg.kernel import Kernel, Step
 from s2pg.memory import CarryRule, DrawRule, NoisyState, PathwiseRule
 from s2pg.optimise import adam, step
@@ -303,6 +304,28 @@ def test_the_learning_rate_falls_to_nothing_over_the_updates_asked_for():
         network, state = step(optimiser, {"w": jnp.ones(1)}, state, network)
         sizes.append(float(before["w"][0] - network["w"][0]))
     np.testing.assert_allclose(sizes, [0.1, 0.075, 0.05, 0.025, 0.0, 0.0], atol=1e-5)
+
+
+def test_the_noise_of_the_state_falls_with_the_learning_rate_and_then_stays():
+    algorithm = built("s2pg-2", **QUICK, anneal_updates=2, state_noise_fall=1.0)
+    state, _, batch = two_batches(algorithm, DISCRETE)
+    update, heads = jax.jit(algorithm.update), [state.policy.kernel.state_head]
+    for _ in range(3):
+        state, _ = update(state, batch, (), jax.random.key(0))
+        heads.append(state.policy.kernel.state_head)
+    for head, fall in zip(heads, (0.0, 0.5, 1.0, 1.0), strict=True):
+        np.testing.assert_allclose(head.log_std, heads[0].log_std - fall, rtol=1e-6)
+
+
+def test_noise_that_is_learned_does_not_fall_by_itself():
+    fixed, learned = (StateNoise(jnp.zeros(2), learned) for learned in (False, True))
+    fixed, learned = quieter((fixed, learned), jnp.asarray(0.5))
+    np.testing.assert_allclose((fixed.log_std, learned.log_std), [[-0.5] * 2, [0.0] * 2])
+
+
+def test_noise_cannot_fall_with_a_rate_that_stays():
+    with pytest.raises(UserError, match="noise falls with the learning rate, which stays"):
+        built("s2pg-2", state_noise_fall=1.0)
 
 
 def test_annealing_counts_the_steps_an_update_really_makes():

@@ -33,8 +33,7 @@ TASKS = (
     "PositionOnlyCartPoleEasy", "PositionOnlyPendulumEasy", "RepeatFirstEasy", "RepeatPreviousEasy",
     "VelocityOnlyCartpoleEasy",
 )  # fmt: skip
-# BPTT with its strongest critic, which reads z beside a memory of its own.
-LABELS = ("s2pg", "s2pg-8", "bptt-32@critic_state=true", "bptt-64:mingru@critic_state=true", "window-8", "none")
+LABELS = ("s2pg", "s2pg-8", "bptt-32", "bptt-64:mingru", "window-8", "none")
 # One process has one core: threads of its own would only get in each other's way. The networks are too small for a GPU.
 ALONE = {
     "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1", "OMP_NUM_THREADS": "1",

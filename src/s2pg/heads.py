@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from s2pg.distributions import (
     NEVER,
@@ -108,6 +108,13 @@ class StateNoise(eqx.Module):
 def plain_state_head(log_std: float, learned: bool) -> StateHeadBuilder:
     """The head of a state drawn around eta, on policy."""
     return lambda size, inputs, key: StateNoise(jnp.full(size, log_std), learned)
+
+
+def quieter(network: PyTree, fall: Array) -> PyTree:
+    """The same with the noise of every z' whose Upsilon is not trained smaller by exp(-fall)."""
+    fixed = lambda part: isinstance(part, StateNoise) and not part.learned  # noqa: E731
+    lower = lambda part: StateNoise(part.log_std - fall, part.learned) if fixed(part) else part  # noqa: E731
+    return jax.tree.map(lower, network, is_leaf=fixed)
 
 
 class NoNoise(eqx.Module):

@@ -24,6 +24,8 @@ from s2pg.algorithms.base import (
     samples,
 )
 from s2pg.critics import NOTHING, Critic, Values, state_value, unroll
+from s2pg.errors import UserError
+from s2pg.heads import quieter
 from s2pg.kernel import Kernel
 from s2pg.memory import Evaluation, Memory, restarts
 from s2pg.normalise import initial, merge
@@ -69,9 +71,16 @@ class OnPolicy(PolicyAlgorithm):
     entropy_state: float = option(0.0, "weight of the internal state's entropy")
     max_grad_norm: float = option(0.5, "longer gradients are scaled down to this; 0: never", low=0)
     pathwise_weight: float = option(1.0, "weight of dV/dz' under s2pg-pathwise and s2pg-N")  # w
+    state_noise_fall: float = option(
+        0.0, "how far log sigma of z' falls while the learning rate does, under s2pg-pathwise and s2pg-N", low=0
+    )
     critic_trust: bool = option(True, "follow dV/dz' only as far as V explains the returns")
 
     traits: ClassVar[Traits] = Traits()
+
+    def __check_init__(self) -> None:
+        if self.state_noise_fall and not self.anneal_updates:
+            raise UserError("state_noise_fall: noise falls with the learning rate, which stays; set anneal_updates too")
 
     @abstractmethod
     def init_optimiser(self, networks: Networks) -> Any:
@@ -128,10 +137,12 @@ class OnPolicy(PolicyAlgorithm):
         learning = Learning(batch, advantage, advantage + values.value, values.h)
         networks, optimiser, metrics = self.learn(networks, learner.optimiser, learning, state.updates, key)
         last_h = jax.tree.map(lambda leaf: leaf[-1], values.next_h)
+        left, next_left = (annealed(state.updates + i, self.anneal_updates) for i in (0, 1))
         # Networks that no longer learn could not follow statistics that still move.
-        stats = merge(normaliser, raw.obs, annealed(state.updates, self.anneal_updates))
+        stats = merge(normaliser, raw.obs, left)
+        kernel = quieter(networks.kernel, self.state_noise_fall * (left - next_left))
         state = state._replace(
-            policy=Policy(networks.kernel, stats),
+            policy=Policy(kernel, stats),
             learner=Learner(networks.critic, optimiser, last_h),
             updates=state.updates + 1,
         )
