@@ -286,7 +286,7 @@ def test_list_names_every_axis_in_lines_that_fit_a_terminal_of_80_columns(monkey
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("ppo", ("pathwise_weight", "0.3", "clip(ratio", "masked-pendulum")),
+        ("ppo", ("kl_stop", "0.2", "clip(ratio", "masked-pendulum")),
         ("sac", ("alpha_state", "full state unless --critic policy", "branched")),
         ("reinforce", ("the horizon", "Lemma 1")),
         ("recall", ("cue", "bit", "entropy_action=0.01")),

@@ -204,7 +204,9 @@ def test_the_future_weighs_as_much_as_the_critic_knows(name):
 def test_a_critic_that_knows_nothing_carries_no_gradient(monkeypatch):
     def moved(knows, weight):
         monkeypatch.setattr("s2pg.algorithms.onpolicy.trust", lambda learning: jnp.asarray(knows))
-        without, with_it = (updated("s2pg-2", DISCRETE, pathwise_weight=w)[1].policy.kernel for w in (0.0, weight))
+        without, with_it = (
+            updated("s2pg-pathwise", DISCRETE, pathwise_weight=w)[1].policy.kernel for w in (0.0, weight)
+        )
         return largest(jax.tree.map(jnp.subtract, with_it, without))
 
     # Another weight each time: what is compiled already would not ask again.
@@ -307,7 +309,7 @@ def test_the_learning_rate_falls_to_nothing_over_the_updates_asked_for():
 
 
 def test_the_noise_of_the_state_falls_with_the_learning_rate_and_then_stays():
-    algorithm = built("s2pg-2", **QUICK, anneal_updates=2, state_noise_fall=1.0)
+    algorithm = built("s2pg-pathwise", **QUICK, anneal_updates=2, state_noise_fall=1.0)
     state, _, batch = two_batches(algorithm, DISCRETE)
     update, heads = jax.jit(algorithm.update), [state.policy.kernel.state_head]
     for _ in range(3):
