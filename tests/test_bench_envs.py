@@ -68,6 +68,7 @@ def test_a_plain_robot_needs_neither_films_nor_jax_and_leaves_no_file(tmp_path: 
         (["--tasks", "hoper"], "unknown robot 'hoper'; did you mean hopper?"),
         (["--labels", "snyc"], "unknown way to step 'snyc'; did you mean sync or async?"),
         (["--labels", "sync, iterations=4"], "unknown way to step with options 'sync'"),
+        (["--labels", "mjx, ppo s2pg, lanes=4"], "lanes of 'mjx, ppo s2pg, lanes=4': --device-lanes and"),
         (["--tasks", "ant", "--labels", "mjx, iteratons=4"], "unknown option of task ant 'iteratons'"),
         (["--host-lanes", "0"], "host_lanes of a benchmark must be 1 or more"),
         (["--tasks", "ant", "ant"], "tasks of a benchmark must be different"),

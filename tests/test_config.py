@@ -82,6 +82,8 @@ def test_a_label_that_means_nothing_is_refused(text, told):
         ("ppo", "s2pg-3", "policy", {}, RecurrentCritic, None, {"reads_state": True}),
         ("ppo", "s2pg-3", "policy", {"critic_memory": False}, PlainCritic, None, {"reads_state": True}),
         ("ppo", "s2pg-3", "critic", {}, PlainCritic, None, {"reads_state": True}),
+        ("sac", "s2pg-3", "policy", {}, PlainCritic, None, {"reads_state": True}),
+        ("sac", "s2pg-3", "policy", {"q_network": "branched"}, BranchedCritic, None, {}),
         ("ppo", "s2pg-1", "policy", {}, PlainCritic, None, {"reads_state": True}),
         ("ppo", "s2pg-pathwise", "policy", {}, PlainCritic, None, {"reads_state": True}),
         ("sac", "bptt-3", "policy", {}, RecurrentCritic, ("policy", "previous_action"), {"layers": 2}),

@@ -162,6 +162,14 @@ def test_observation_spaces_become_flat_views(observations, value, sizes, policy
     np.testing.assert_array_equal(step.obs["policy"][0, 0], policy)
 
 
+@pytest.mark.parametrize(
+    ("observations", "value"), [(spaces.Discrete(3), 3), (spaces.MultiDiscrete([3, 2]), np.array([0, -1]))]
+)
+def test_an_observation_outside_its_space_is_refused(observations, value):
+    with pytest.raises(UserError, match="which is not in its space"):
+        _script(observations=observations, value=value).lanes([0], 1).reset()
+
+
 def test_discrete_actions_begin_where_the_space_does():
     lanes = _script(actions=spaces.Discrete(3, start=-1)).lanes([0], 1)
     lanes.reset()

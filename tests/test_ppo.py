@@ -10,7 +10,8 @@ import pytest
 
 from s2pg.algorithms import PPO
 from s2pg.algorithms.base import normalised
-from s2pg.algorithms.onpolicy import Learning, Networks, batch_values, trust
+from s2pg.algorithms.onpolicy import Learning, Networks, batch_values, evaluations, future, trust
+from s2pg.algorithms.onpolicy import values as segment_values
 from s2pg.critics import Critic, state_value
 from s2pg.distributions import Categorical, Normal
 from s2pg.errors import UserError
@@ -188,7 +189,7 @@ def test_the_pathwise_half_follows_the_critic_into_the_future():
         ([0.0] * 4, [0.0] * 4, 0.0),  # nothing to know
     ],
 )
-def test_a_critic_is_trusted_as_far_as_it_explains_the_returns(advantage, target, trusted):
+def test_a_critic_is_trusted_as_far_as_it_explains_its_targets(advantage, target, trusted):
     learning = Learning((), jnp.array([advantage]), jnp.array([target]), ())
     np.testing.assert_allclose(trust(learning), trusted, atol=1e-6)
 
@@ -325,8 +326,8 @@ def test_noise_that_is_learned_does_not_fall_by_itself():
     np.testing.assert_allclose((fixed.log_std, learned.log_std), [[-0.5] * 2, [0.0] * 2])
 
 
-def test_noise_cannot_fall_with_a_rate_that_stays():
-    with pytest.raises(UserError, match="noise falls with the learning rate, which stays"):
+def test_noise_cannot_fall_over_no_updates():
+    with pytest.raises(UserError, match="the noise falls over anneal_updates, which is 0"):
         built("s2pg-2", state_noise_fall=1.0)
 
 
@@ -396,6 +397,23 @@ def test_a_recurrent_critic_sees_what_it_would_see_step_by_step_over_batches():
         expected_next.append(call(row.next_obs, row.next_z, h)[0])
     np.testing.assert_allclose(np.concatenate(got), expected, atol=1e-5)
     np.testing.assert_allclose(np.concatenate(got_next), expected_next, atol=1e-5)
+
+
+@pytest.mark.parametrize("env", [DISCRETE, CONTINUOUS], ids=["bit", "real"])
+def test_what_follows_a_segment_is_valued_as_the_advantages_were(env):
+    algorithm, (state, _, raw) = built("s2pg-3", env), batches("s2pg-3", env)
+    networks, batch = networks_of(state), normalised(state.policy.normaliser, raw)
+    found, next_value = batch_values(networks, state.learner.critic_memory, batch)
+    assert jax.tree.leaves(found.h) and (batch.terminated | batch.truncated)[:-1].any()
+    time, lane, valid = map(jnp.asarray, algorithm.memory.segments(*batch.reward.shape))
+    whole = Learning(batch, found.value, found.value, found.h)
+    piece = jax.tree.map(lambda leaf: leaf[time, lane], whole)
+    now = evaluations(algorithm.memory, networks.kernel, piece.transition, algorithm.reads, valid)
+    again = segment_values(networks, now.z, piece, valid)
+    np.testing.assert_allclose(again.value[valid], found.value[time, lane][valid], atol=1e-5)
+    ahead = future(networks, now.next_z, again.next_h, piece.transition, discount=0.5)
+    expected = 0.5 * jnp.where(batch.terminated, 0.0, next_value)[time, lane]
+    np.testing.assert_allclose(ahead[valid], expected[valid], atol=1e-5)
 
 
 def test_an_update_hands_the_critics_memory_on_and_merges_statistics_after_learning():

@@ -283,23 +283,25 @@ def made_earlier(run, schema):
     file.write_text(json.dumps(config | {"schema": schema, "versions": config["versions"] | {"s2pg": "0.1.0"}}))
 
 
-def test_a_run_of_schema_1_can_be_evaluated(whole, copy):
-    made_earlier(copy, 1)
+@pytest.mark.parametrize("schema", [1, 2])
+def test_a_run_of_an_earlier_schema_can_be_evaluated(schema, whole, copy):
+    made_earlier(copy, schema)
     found, expected = (assess.returns(run.env(), s2pg.load(run.path, 3).actor, 4) for run in (copy, whole))
     np.testing.assert_array_equal(found, expected)
 
 
-def test_but_not_resumed_which_one_line_says(copy):
-    made_earlier(copy, 1)
+@pytest.mark.parametrize("schema", [1, 2])
+def test_but_not_resumed_which_one_line_says(schema, copy):
+    made_earlier(copy, schema)
     told = r"^\S+ was made by s2pg 0\.1\.0 and can be evaluated, not resumed: train it anew$"
     with pytest.raises(UserError, match=told):
         train(copy.path, RECALL, resume=True)
 
 
 def test_a_run_of_a_schema_to_come_is_neither(copy):
-    made_earlier(copy, 3)
+    made_earlier(copy, 4)
     for use in (lambda: s2pg.load(copy.path), lambda: train(copy.path, RECALL, resume=True)):
-        with pytest.raises(UserError, match="has schema 3; this version of s2pg reads 1 and 2"):
+        with pytest.raises(UserError, match="has schema 4; this version of s2pg reads 1, 2, 3"):
             use()
 
 

@@ -74,7 +74,7 @@ def run_all(cases: list[str], args: argparse.Namespace) -> bool:
         while waiting and free:
             case, core = waiting.pop(0), free.pop(0)
             command = [sys.executable, __file__, *given, "--one", case, "--core", str(core)]
-            running[case] = subprocess.Popen(command, env=ALONE | os.environ), core
+            running[case] = subprocess.Popen(command, env=os.environ | ALONE), core
         for case, (process, core) in list(running.items()):
             if process.poll() is not None:
                 print(f"{case}: ended with {process.returncode}", flush=True)
@@ -107,10 +107,9 @@ def result(run: Path) -> dict:
     seeds = sorted({row["seed"] for row in rows})
     per_seed = [[row for row in rows if row["seed"] == seed] for seed in seeds]
     trained = [[row["train_return"] for row in mine if row.get("train_return") is not None] for mine in per_seed]
-    kernel = config["kernel"]
     return {
         "task": config["task"].removeprefix("gym:popgym:popgym-").removesuffix("-v0"),
-        "label": config["memory"] + (f" {kernel}" if kernel not in ("gru", "mlp", "window") else ""),
+        "label": run.name.partition("_")[2],  # with its kernel and hyper-parameters
         "steps": rows[-1]["step"],
         "final": [mine[-1]["eval_return"] for mine in per_seed],
         "mmer": [float(np.nanmax([np.nan, *mine])) for mine in trained],
@@ -144,7 +143,7 @@ def tabulate(where: Path, into: Path) -> None:
 
 def _ordered(labels: set[str]) -> list[str]:
     """In the order of `LABELS`, others behind."""
-    order = [label.partition("@")[0].replace(":", " ") for label in LABELS]
+    order = [folder(label) for label in LABELS]
     return sorted(labels, key=lambda label: (order.index(label) if label in order else len(order), label))
 
 

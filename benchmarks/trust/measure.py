@@ -3,7 +3,7 @@
     python benchmarks/trust/measure.py --out FOLDER [--beside 2]     trains, a process for each case; again: goes on
     python benchmarks/trust/measure.py --plot FOLDER                 results.json and the table
 
-A cell has the lowest and the highest of the seeds at the end, and the step from which on all stayed at 0.95 or above.
+The table has the returns of the seeds at the end, and the step from which on all stayed at 0.95 or above.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def one(case: str, out: Path, seeds: int) -> None:
 def tabulate(out: Path) -> None:
     from s2pg.io.sinks import read_metrics, write_json
 
-    results = []
+    results, facts = [], {}
     for case in cases(["s2pg-pathwise", "s2pg-8"]):
         run = out / folder(case)
         if not (run / "metrics.jsonl").exists():
@@ -81,9 +81,9 @@ def tabulate(out: Path) -> None:
             if min(returns[step]) < SOLVED:
                 break
             solved = step
-        results.append({"case": case, "steps": steps[-1], "returns": sorted(returns[steps[-1]]), "solved_from": solved})
-    versions = json.loads((run / "config.json").read_text())
-    facts = {name: versions[name] for name in ("hardware", "versions")}
+        config = json.loads((run / "config.json").read_text())
+        facts = {name: config[name] for name in ("hardware", "versions")}
+        results.append({"case": case, "steps": steps[-1], "returns": returns[steps[-1]], "solved_from": solved})
     write_json(out / "results.json", facts | {"runs": results})
     print("| task | label | critic | dV/dz' is | seeds at the end | all at 0.95 from |\n|---|---|---|---|---|---|")
     for each in results:

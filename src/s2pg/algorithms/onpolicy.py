@@ -72,15 +72,15 @@ class OnPolicy(PolicyAlgorithm):
     max_grad_norm: float = option(0.5, "longer gradients are scaled down to this; 0: never", low=0)
     pathwise_weight: float = option(1.0, "weight of dV/dz' under s2pg-pathwise and s2pg-N")  # w
     state_noise_fall: float = option(
-        0.0, "how far log sigma of z' falls while the learning rate does, under s2pg-pathwise and s2pg-N", low=0
+        0.0, "how far log sigma of z' falls over anneal_updates, under s2pg-pathwise and s2pg-N", low=0
     )
-    critic_trust: bool = option(True, "follow dV/dz' only as far as V explains the returns")
+    critic_trust: bool = option(True, "follow dV/dz' only as far as V explains its targets")
 
     traits: ClassVar[Traits] = Traits()
 
     def __check_init__(self) -> None:
         if self.state_noise_fall and not self.anneal_updates:
-            raise UserError("state_noise_fall: noise falls with the learning rate, which stays; set anneal_updates too")
+            raise UserError("state_noise_fall: the noise falls over anneal_updates, which is 0; set both")
 
     @abstractmethod
     def init_optimiser(self, networks: Networks) -> Any:
@@ -246,7 +246,7 @@ def explained_variance(learning: Learning) -> Array:
 
 
 def trust(learning: Learning) -> Array:
-    """How far dV/dz' is followed, between 0 and 1: as far as V knows what comes."""
+    """How far dV/dz' is followed, between 0 and 1: as far as V foresaw its targets, which hold V itself further on."""
     return jnp.clip(explained_variance(learning), 0.0, 1.0)
 
 

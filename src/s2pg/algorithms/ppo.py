@@ -1,9 +1,9 @@
 """Proximal policy optimisation over decisions (paper: PPO-RS), one file for every memory rule.
 
     ratio = pi(u | x) / pi_old(u | x),  log pi = sum of the decision's halves
-    L = - min(ratio A, clip(ratio, 1 - eps, 1 + eps) A)                         likelihood ratio, or one a half
-        - w (1 - terminated) gamma V_sg(s', z'_theta) / std(A) + kappa drift    pathwise half
-        - c_H . entropy
+    L = - min(ratio A, clip(ratio, 1 - eps, 1 + eps) A)               likelihood ratio, or one for each half
+        - w trust (1 - terminated) gamma V_sg(s', z'_theta) / std(A)  pathwise half
+        + kappa drift - c_H . entropy
 
 The second line differentiates through z' alone, and counts as far as V explains the returns of the batch (`trust`).
 Only the pathwise estimator hands out a z' with a gradient; for every other rule the line is a constant and costs

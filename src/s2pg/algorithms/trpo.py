@@ -6,7 +6,8 @@ By the stateful performance difference lemma, with x = (s, z) and u = (a, z'),
 
 which, as long as pi stays near pi_old, is well told by the contexts that pi_old visits:
 
-    maximise   L(theta) = E_old [ pi(u | x) / pi_old(u | x) A ] + w (1 - terminated) gamma V_sg(s', z'_theta) / std(A)
+    maximise   L(theta) = E_old [ pi(u | x) / pi_old(u | x) A ]
+                        + w trust (1 - terminated) gamma V_sg(s', z'_theta) / std(A)
     subject to D(theta) = E_old [ KL(pi_old(. | x) || pi(. | x)) ] <= delta
 
 KL is that of the joint decision, the sum of its halves; a half that a memory rule does not decide on has none. The

@@ -36,7 +36,7 @@ from s2pg.envs.mujoco.models import mujoco
 from s2pg.envs.mujoco.options import DEVICE
 from s2pg.envs.mujoco.task import NAMES
 from s2pg.envs.tasks import make
-from s2pg.errors import unknown
+from s2pg.errors import UserError, unknown
 from s2pg.loops import DeviceLoop
 from s2pg.runs.experiment import resolve
 from s2pg.runs.request import Request
@@ -55,6 +55,8 @@ def workloads(settings: Settings) -> dict[str, Workload]:
         kind, known = ("way to step with options", tuple(ON_DEVICE)) if options else ("way to step", LABELS)
         if way not in known:
             raise unknown(kind, way, known)
+        if fixed := {"lanes", "steps"} & options.keys():
+            raise UserError(f"{min(fixed)} of '{label}': --device-lanes and --device-steps set them for all labels")
     for task in tasks:
         if task not in NAMES:
             raise unknown("robot", task, NAMES)

@@ -90,9 +90,11 @@ def build_critic(
     reads, width = (CRITIC if privileged else label.actor_view, *previous), hyper["width"]
     when = label.critic_z.privileged if privileged else label.critic_z.unprivileged
     seen = ("width", width), ("reads_state", when == "always" or (when == "asked" and hyper["critic_state"]))
-    # Through one step nobody learns what to remember.
-    if label.critic_memory and hyper["critic_memory"] and choice.length > 1 and not privileged:
-        return Recipe(RecurrentCritic, reads, (*seen, ("size", hyper["size"]), ("layers", 2 if replays else 1)))
     if label.draws and hyper.get("q_network") == "branched":
         return Recipe(BranchedCritic, reads, (("width", width),))
+    # Through one step nothing can be learned about what to remember; and a critic of replayed samples of s2pg-N would
+    # remember no more than their N steps, while z holds all that came before.
+    remembers = choice.length > 1 and not (replays and label.draws) and not privileged
+    if label.critic_memory and hyper["critic_memory"] and remembers:
+        return Recipe(RecurrentCritic, reads, (*seen, ("size", hyper["size"]), ("layers", 2 if replays else 1)))
     return Recipe(PlainCritic, reads, seen)

@@ -22,7 +22,7 @@ class NetworkSettings:
     encoder_width: int = option(0, "units of the layer before a recurrent cell; 0: the same as width", low=0)
     critic_state: bool = option(True, "let the critic of bptt and window read z")
     critic_memory: bool = option(
-        True, "give a critic of bptt and s2pg-N that sees what the policy sees a memory of its own"
+        True, "give a critic that sees what the policy sees a memory of its own, under bptt and on policy under s2pg-N"
     )
     q_network: str = option(
         "plain", "of s2pg: plain, or branched with an encoder of its own for (z, z'), as in the authors' code",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from s2pg.envs.base import seconds
 from s2pg.envs.host import Action, Lanes, Outcome
 from s2pg.envs.spaces import KNOWN, from_gymnasium
 from s2pg.errors import UserError
-from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Spec
+from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Space, Spec
 
 PREFIX = "gym:"
 UNLIMITED = 10_000  # where episodes of an environment without a time limit are cut
@@ -33,7 +34,7 @@ def _vector(space: spaces.Space, where: str) -> _Vector:
             return _Vector(int(np.prod(space.shape)), lambda x: np.asarray(x, np.float32).reshape(-1))
         case spaces.Discrete() | spaces.MultiDiscrete() | spaces.MultiBinary():
             one_hot = from_gymnasium(space, where)
-            return _Vector(one_hot.size, lambda x: one_hot.encode(one_hot.policy_units(np.asarray(x), np), np))
+            return _Vector(one_hot.size, functools.partial(_one_hot, space, one_hot, where))
         case spaces.Dict() | spaces.Tuple():
             inner: dict[Any, spaces.Space] = dict(space.items() if isinstance(space, spaces.Dict) else enumerate(space))
             parts = {key: _vector(inner[key], where) for key in sorted(inner)}
@@ -41,6 +42,14 @@ def _vector(space: spaces.Space, where: str) -> _Vector:
             return _Vector(size, lambda x: np.concatenate([part.of(x[key]) for key, part in parts.items()]))
     known = ", ".join((*KNOWN, "Dict", "Tuple"))
     raise UserError(f"observations of {where} are {type(space).__name__}; known: {known}")
+
+
+def _one_hot(space: spaces.Space, classes: Space, where: str, x: Any) -> np.ndarray:
+    own = np.asarray(x).reshape(space.shape)
+    shown = classes.encode(classes.policy_units(own, np), np)
+    if shown.sum() != own.size:  # a class that is not there has no place in the vector
+        raise UserError(f"{where} showed {x}, which is not in its space {space}")
+    return shown
 
 
 class _Views:

@@ -20,7 +20,7 @@ from s2pg.runs import training
 from s2pg.runs.request import Request
 from s2pg.types import Box, Discrete, MultiDiscrete, Spec
 
-SCHEMA, READABLE = 2, (1, 2)  # runs of schema 1 can be evaluated, not resumed
+SCHEMA, READABLE = 3, (1, 2, 3)  # runs of an earlier schema can be evaluated, not resumed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,8 @@ def read_config(out: Path) -> tuple[Experiment, Spec]:
     try:
         fields: dict[str, Any] = {field.name: config[field.name] for field in dataclasses.fields(Experiment)}
         fields["seeds"] = tuple(fields["seeds"])
-        # A run from before a hyper-parameter was there has its default.
+        # A run from before a hyper-parameter was there has its default. One whose default changed what is learned asks
+        # for another schema: such a run would go on as something else.
         fields["hyper"] = hyper.defaults(fields["algorithm"], fields["kernel"]) | fields["hyper"]
         return Experiment(**fields), _spec_from_json(config["spec"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -104,7 +105,7 @@ def _load(out: Path) -> dict[str, Any]:
     except (ValueError, AttributeError) as error:
         raise _damaged(out, error) from error
     if schema not in READABLE:
-        known = " and ".join(map(str, READABLE))
+        known = ", ".join(map(str, READABLE))
         raise UserError(f"{out} has schema {schema!r}; this version of s2pg reads {known}")
     return config
 
