@@ -5,7 +5,7 @@
         - w trust (1 - terminated) gamma V_sg(s', z'_theta) / std(A)  pathwise half
         + kappa drift - c_H . entropy
 
-The second line differentiates through z' alone, and counts as far as V explains the returns of the batch (`trust`).
+The second line differentiates through z' alone, and counts as far as V explains its targets (`trust`).
 Only the pathwise estimator hands out a z' with a gradient; for every other rule the line is a constant and costs
 nothing after compilation.
 """
