@@ -111,6 +111,15 @@ def test_seconds_can_be_left_out(tmp_path: Path):
     ]
 
 
+def test_long_names_stay_within_the_figure(tmp_path: Path):
+    runs = [folder(tmp_path / f"a_long_name_of_a_run_folder_number_{i}", {1: [0.0], 2: [1.0]}) for i in range(3)]
+    curves(runs, tmp_path / "figure.svg", seconds=False)
+    drawn = re.findall(r"<!-- (s2pg \(.*?\)) -->\s*<g[^>]*translate\((\S+) ", (tmp_path / "figure.svg").read_text())
+    assert len(drawn) == 3
+    assert len({float(x) for _, x in drawn}) == 1  # below each other, as two in a line would be cut off
+    assert float(drawn[0][1]) > 0
+
+
 def test_one_run_without_evaluations_makes_all_show_training_returns(tmp_path: Path):
     evaluated = folder(tmp_path / "a", {10: [8.0]})
     trained = folder(tmp_path / "b", {10: [None]}, memory="none")

@@ -5,7 +5,7 @@
 
 Every case is a run folder of `s2pg.train` with the presets and a critic that sees what the policy sees; its seeds step
 together. When `--seconds` are over all are stopped, and nothing but what followed their last border is lost. `--pack`
-and `--unpack` are those of benchmarks/robots/learn.py. A label is LABEL[:KERNEL][@HYPER=VALUE,...].
+and `--unpack` are those of benchmarks/learn.py. A label is LABEL[:KERNEL][@HYPER=VALUE,...].
 
 `MMER` is the score of POPGym's authors: the highest mean return of training episodes that a seed ever had, here within
 the updates between two borders; then the mean over seeds.
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "robots"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from learn import folder, pack, parse, unpack
 
 # Without the two labyrinths, which POPGym itself warns of: they can be solved without memory.

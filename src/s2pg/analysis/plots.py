@@ -181,7 +181,10 @@ def curves(
             )  # fmt: skip
     panels[0].set_ylabel(NAMES.get(value, value))
     handles, texts = panels[0].get_legend_handles_labels()
-    figure.legend(handles, texts, loc="outside lower center", ncols=min(2 * len(names), len(logs)), frameon=False)
+    # As many columns as the longest name leaves room for: a letter takes about 0.085 inches, a line and gaps 0.7.
+    room = max(1, int(figure.get_figwidth() / (0.7 + 0.085 * max(map(len, texts)))))
+    columns = min(room, 2 * len(names), len(logs))
+    figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False)
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         figure.savefig(file, format=out.suffix[1:].lower())

@@ -1,9 +1,10 @@
-"""Learning on one GPU, on the robots or any other task: seeds side by side under vmap, every case a process of its own.
+"""Learning curves and times on one GPU: seeds side by side under vmap, every case a process of its own.
 
-    python benchmarks/robots/learn.py --out FOLDER --cases halfcheetah/s2pg td3/ant/s2pg!+masses=0.3 ...
-    python benchmarks/robots/learn.py --out FOLDER --grid ppo --beside 8       the paper's, eight at a time
-    python benchmarks/robots/learn.py --out FOLDER --grid ppo --alone          how long their updates take
-    python benchmarks/robots/learn.py --plot FOLDER                            draws TASK.png, prints the tables
+    python benchmarks/learn.py --out FOLDER --cases halfcheetah/s2pg sac/pointmass-goal/s2pg-8! ...
+    python benchmarks/learn.py --out FOLDER @benchmarks/trust/recall.txt          arguments from a file
+    python benchmarks/learn.py --out FOLDER --grid ppo --beside 8                 the paper's robots, eight at a time
+    python benchmarks/learn.py --out FOLDER --grid ppo --alone                    how long their updates take
+    python benchmarks/learn.py --plot FOLDER [--reach 100 113]                    draws TASK.png, prints the tables
 
 Every case is a run folder of `s2pg train` with the presets, and goes on where it stopped if it is there already. All
 compile at once and then train in turn, so that `wall_s` is that of one alone; or, with `--beside`, so many at a time
@@ -46,6 +47,13 @@ GRIDS = {
         for label in OFF_POLICY
     ],
 }
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes arguments from files named with @, several in a line, behind # what they are for."""
+
+    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
+        return arg_line.partition("#")[0].split()
 
 
 def parse(case: str) -> dict:
@@ -108,7 +116,7 @@ def one(case: str, args: argparse.Namespace) -> None:
             print(f"{case}: compiled after {time.monotonic() - began:.0f} s", flush=True)
             _wait(args.out, case)
         if border.rows:
-            returns = [round(row["eval_return"]) for row in border.rows]
+            returns = [float(f"{row['eval_return']:.4g}") for row in border.rows]
             speed, wall = border.rows[0]["steps_per_s"], border.rows[0]["wall_s"]
             print(f"{case}: {border.step:,} {wall:.0f} s {speed:,.0f}/s return {returns}", flush=True)
 
@@ -158,27 +166,33 @@ def alone(case: str, request, env, out: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, fromfile_prefix_chars="@"
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, help="train into run folders here")
     what.add_argument("--plot", type=Path, help="draw and tabulate what was measured there")
-    parser.add_argument("--untimed", action="store_true", help="--plot: they shared the GPU, so leave seconds out")
+    parser.add_argument(
+        "--untimed", action="store_true", help="--plot: they shared the GPU, so no seconds but --alone's"
+    )
+    parser.add_argument("--reach", type=float, nargs="*", default=[], help="--plot: when did returns reach these?")
     parser.add_argument("--cases", nargs="*", default=[])
     parser.add_argument("--grid", nargs="*", choices=list(GRIDS), default=[], help="cases of the paper's experiments")
     parser.add_argument("--one", help="train this case in this process")
     parser.add_argument("--alone", action="store_true", help="measure the time of an update instead")
-    parser.add_argument("--steps", type=int, default=10_000_000, help="of each seed")
+    parser.add_argument("--steps", type=int, help="of each seed (the preset's)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--borders", type=int, default=10)
     parser.add_argument("--episodes", type=int, default=32)
     parser.add_argument("--backend", default="warp")
     parser.add_argument("--beside", type=int, default=1, help="cases that train at a time")
+    parser.add_argument("--ready", type=int, help="processes at a time, with those that wait (the number of cores)")
     parser.add_argument("--total", type=float, default=1e9, help="seconds after which all is stopped, to be resumed")
     parser.add_argument("--pack", type=Path, help="put configurations and metrics, and what resuming takes, into here")
     parser.add_argument("--unpack", type=Path, help="go on from what --pack left here")
     args = parser.parse_args()
     if args.plot:
-        plot(args.plot, timed=not args.untimed)
+        plot(args.plot, timed=not args.untimed, reach=args.reach)
         return 0
     if args.one:
         one(args.one, args)
@@ -195,14 +209,14 @@ def main() -> int:
 
 def run_all(cases: list[str], args: argparse.Namespace) -> bool:
     """Compiles all at once, as far as there are cores, and gives turns; whether a case failed."""
-    given = [
-        f"--{name}={getattr(args, name)}" for name in ("steps", "seeds", "borders", "episodes", "backend", "out")
-    ] + ["--alone"] * args.alone
+    names = ("steps", "seeds", "borders", "episodes", "backend", "out")
+    values = {name: getattr(args, name) for name in names}
+    given = [f"--{name}={value}" for name, value in values.items() if value is not None] + ["--alone"] * args.alone
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the GPU
     deadline, waiting, running = time.monotonic() + args.total, list(cases), {}
     for case in cases:
         _turn(args.out, case).unlink(missing_ok=True)
-    at_once, training, failed = max(args.beside, os.cpu_count() or 1), [], False
+    at_once, training, failed = max(args.beside, args.ready or os.cpu_count() or 1), [], False
     while (waiting or running) and time.monotonic() < deadline:
         while waiting and len(running) < at_once:
             case = waiting.pop(0)
@@ -260,7 +274,7 @@ def unpack(source: Path, out: Path) -> None:
         archive.extractall(out, filter="data")
 
 
-def plot(where: Path, timed: bool) -> None:
+def plot(where: Path, timed: bool, reach: list[float]) -> None:
     from s2pg.analysis.plots import curves
 
     runs: dict[str, list[Path]] = {}
@@ -272,13 +286,16 @@ def plot(where: Path, timed: bool) -> None:
         kind = "-privileged" if found["critic"] == "critic" else ""
         runs.setdefault(f"{found['algorithm']}-{found['task']}{kind}", []).append(config.parent)
     for task, folders in runs.items():
-        names = ("case", "return", "seeds", "best mean", "steps", "training time", "steps/s", "parameters")
         print(f"\n{task}\n")
         with tempfile.TemporaryDirectory() as scratch:
             copies = [_timed(run, Path(scratch)) for run in folders]
-            for row in (names, ["---"] * len(names), *(line(run) for run in copies)):
-                print(f"| {' | '.join([*row[:5], *(row[5:7] if timed else []), *row[7:]])} |")
+            rows = [line(run, timed, reach) for run in copies]
+            for row in (list(rows[0]), ["---"] * len(rows[0]), *(list(each.values()) for each in rows)):
+                print(f"| {' | '.join(row)} |")
             curves(copies, where / f"{task}.png", seconds=timed)
+            alone = [run for run in copies if (run / "alone.json").exists()]
+            if alone and not timed:
+                curves(alone, where / f"{task}-seconds.png")
 
 
 def _timed(run: Path, scratch: Path) -> Path:
@@ -295,22 +312,38 @@ def _timed(run: Path, scratch: Path) -> Path:
     return copy
 
 
-def line(run: Path) -> list[str]:
-    """A line of a table: means over seeds of the deterministic evaluation."""
+def line(run: Path, timed: bool, reach: list[float]) -> dict[str, str]:
+    """A line of a table, of the deterministic evaluation: what stands at the end, and when it was reached."""
     rows = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
     steps = sorted({row["step"] for row in rows})
     returns = {step: sorted(row["eval_return"] for row in rows if row["step"] == step) for step in steps}
-    last = rows[-1]
-    best = max(steps, key=lambda step: np.mean(returns[step]))
-    seeds = " ".join(f"{each:.0f}" for each in returns[steps[-1]])
-    rate = np.median([row["steps_per_s"] for row in rows])
-    end = f"{np.mean(returns[steps[-1]]):.0f} ± {np.std(returns[steps[-1]]):.0f}"
-    top = f"{np.mean(returns[best]):.0f} ({best / 1e6:.1f}M)"
+    wall = {row["step"]: row["wall_s"] for row in rows}
+    end = returns[steps[-1]]
+    digits = next(i for i, size in enumerate((200, 5, 0)) if max(map(abs, end)) >= size)
+    found = {
+        "case": f"`{run.name}`",
+        "median": f"{np.median(end):.{digits}f}",
+        "mean": f"{np.mean(end):.{digits}f} ± {np.std(end):.{digits}f}",
+        "seeds": " ".join(f"{each:.{digits}f}" for each in end),
+        "steps": _count(steps[-1]),
+    }
+    for value in reach:
+        when = next((step for step in steps if np.median(returns[step]) >= value), None)
+        # The step from which on no seed was below it.
+        below = [i for i, step in enumerate(steps) if returns[step][0] < value]
+        stayed = steps[below[-1] + 1 :][:1] if below else steps[:1]
+        found[f"median at {value:g}"] = _count(when) + f", {wall[when]:.0f} s" * timed if when else "never"
+        found[f"all stay at {value:g} from"] = _count(stayed[0]) if stayed else "never"
+    if timed:
+        found["training time"] = f"{wall[steps[-1]]:.0f} s"
+    measured = timed or (run / "alone.json").exists()
+    found["steps/s"] = f"{np.median([row['steps_per_s'] for row in rows]):,.0f}" if measured else ""
     sizes = json.loads((run / "alone.json").read_text())["parameters"] if (run / "alone.json").exists() else {}
-    told = ", ".join(f"{name} {size / 1e3:.0f}k" for name, size in sizes.items())
-    return [
-        f"`{run.name}`", end, seeds, top, f"{steps[-1] / 1e6:.1f}M", f"{last['wall_s']:.0f} s", f"{rate:,.0f}", told
-    ]  # fmt: skip
+    return found | {"parameters": ", ".join(f"{name} {size / 1e3:.0f}k" for name, size in sizes.items())}
+
+
+def _count(steps: int) -> str:
+    return f"{steps / 1e6:.1f}M" if steps >= 1_000_000 else f"{steps / 1e3:.0f}k"
 
 
 if __name__ == "__main__":
