@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 from s2pg.algorithms.base import Policy, TrainState
-from s2pg.algorithms.offpolicy import Batch, draw, regression, unfold
+from s2pg.algorithms.offpolicy import Batch, draw, mean, regression, unfold
 from s2pg.algorithms.sac import SAC, Learner
 from s2pg.critics import Critic, Recipe
 from s2pg.distributions import Distribution, Normal, PointMass, TanhNormal
@@ -227,7 +227,8 @@ def critic_loss(algorithm, batch, state, y):
 def actor_loss(algorithm, batch, state):
     """((loss, (samples under the policy, mean of log pi)), gradient of the kernel)."""
     slope = jax.value_and_grad(algorithm.actor_loss, has_aux=True)
-    return slope(state.policy.kernel, state, batch, *KEYS[:2])
+    (loss, (unfolded, log_prob)), gradient = slope(state.policy.kernel, state, batch, *KEYS[:2])
+    return (loss, (unfolded, jax.tree.map(lambda rows: mean(rows, batch.mask), log_prob))), gradient
 
 
 @pytest.mark.parametrize("state_entropy", [False, True])

@@ -12,6 +12,7 @@ from s2pg.normalise import merge
 from s2pg.rollout import collect, start
 from s2pg.runs import experiment
 from s2pg.runs.request import Request
+from s2pg.types import Expert
 
 LABELS = ["s2pg", "s2pg-pathwise", "s2pg-3", "bptt-3", "bptt-3-last", "bptt-8", "window-3", "none", "oracle"]
 DISCRETE, CONTINUOUS = Recall(k=3), Recall(k=3, cue="real")
@@ -81,3 +82,40 @@ def largest(tree):
 
 def assert_close(a, b, **tolerance):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **tolerance), a, b)
+
+
+def scripted(env, episodes, seed=0):
+    """Demonstrations of a task's scripted oracle: an `Expert` of whole episodes."""
+
+    def episode(key):
+        reset_key, step_key = jax.random.split(key)
+
+        def move(carry, key):
+            state, seen, over = carry
+            action = env.scripted(state.inner)
+            after, step = env.advance(state, action, key)
+            row = Expert(seen, step.obs, action, step.terminated, state.elapsed == 0)
+            return (after, step.obs, over | step.terminated | step.truncated), (row, over)
+
+        state, step = env.reset(reset_key)
+        _, rows = jax.lax.scan(move, (state, step.obs, jnp.zeros((), bool)), jax.random.split(step_key, env.horizon))
+        return rows
+
+    rows, over = jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(seed), episodes))
+    kept = ~over.reshape(-1)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[kept], rows)
+
+
+def one_update(algorithm, env, shared, seed=0):
+    """(state before, state after, metrics) of a first update on experience of its own."""
+
+    def run(key):
+        keys = jax.random.split(key, 4)
+        state, plan = algorithm.init(env.spec, shared, key=keys[0]), algorithm.plan
+        carry = start(env, algorithm.actor(state.policy), plan.lanes, keys[1])
+        carry, warm, _ = collect(env, algorithm.actor(state.policy), carry, max(plan.warmup, 1), keys[2])
+        state = algorithm.store(state, warm) if plan.warmup else state
+        carry, batch, _ = collect(env, algorithm.actor(state.policy), carry, plan.steps, keys[3])
+        return state, *algorithm.update(state, batch, shared, key)
+
+    return jax.jit(run)(jax.random.key(seed))

@@ -75,6 +75,16 @@ class Transition(NamedTuple):
     first: Array
 
 
+class Expert(NamedTuple):
+    """Demonstrations as algorithms read them: the rows of episodes, one after the other."""
+
+    obs: Obs  # [rows, size] of each view
+    next_obs: Obs  # those before a reset
+    action: Array  # [rows, ...] in policy units; [rows, 0] where nobody saw them
+    terminated: Array
+    first: Array  # whether an episode begins here
+
+
 class Bounds(NamedTuple):
     """What scaling the actions of a `Box` takes, one number for each axis."""
 

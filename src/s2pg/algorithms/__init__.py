@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from s2pg.algorithms.adversarial import Adversarial
 from s2pg.algorithms.base import Algorithm, Metrics, Plan, Policy, PolicyAlgorithm, TrainState, Traits
 from s2pg.algorithms.ddpg import DDPG
 from s2pg.algorithms.gpomdp import GPOMDP
+from s2pg.algorithms.lsiq import LSIQ
 from s2pg.algorithms.ppo import PPO
 from s2pg.algorithms.reinforce import REINFORCE
 from s2pg.algorithms.sac import SAC
@@ -30,7 +32,8 @@ class Entry(NamedTuple):
 
 ALGORITHMS: dict[str, Entry] = {
     "ppo": Entry(PPO), "trpo": Entry(TRPO), "sac": Entry(SAC), "td3": Entry(TD3), "ddpg": Entry(DDPG),
-    "reinforce": Entry(REINFORCE), "gpomdp": Entry(GPOMDP),
+    "reinforce": Entry(REINFORCE), "gpomdp": Entry(GPOMDP), "gail": Entry(Adversarial, "ppo"),
+    "gail-trpo": Entry(Adversarial, "trpo"), "gail-paper": Entry(Adversarial, "ppo"), "lsiq": Entry(LSIQ, "sac"),
 }  # fmt: skip
 
 
@@ -52,6 +55,11 @@ def traits(name: str) -> Traits:
     cls = find_algorithm(chain(name)[0]).cls
     assert issubclass(cls, PolicyAlgorithm)
     return cls.traits
+
+
+def imitates(name: str) -> bool:
+    """Tells whether an algorithm learns from demonstrations."""
+    return any(getattr(find_algorithm(each).cls, "imitates", False) for each in chain(name))
 
 
 def register_algorithm(name: str, cls: type, wraps: str | None = None) -> None:

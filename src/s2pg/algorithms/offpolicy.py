@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -124,14 +125,7 @@ class OffPolicy(PolicyAlgorithm):
     def update(
         self, state: TrainState, batch: Transition, shared: PyTree, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
-        state = self.store(state, batch)
-        turns = self.gradient_steps // self.steps_per_turn
-        if turns == 1:
-            state, metrics = self.learn(state, key)
-        else:
-            state, metrics = jax.lax.scan(self.learn, state, jax.random.split(key, turns))
-            metrics = jax.tree.map(jnp.mean, metrics)
-        return state, metrics | {"parameter_norm": norm((state.policy.kernel, state.learner.critic))}
+        return in_turns(self.learn, self.store(state, batch), self.gradient_steps // self.steps_per_turn, key)
 
     def sample_batch(
         self, stored: replay.Replay, policy: Policy, key: PRNGKeyArray
@@ -148,6 +142,21 @@ class OffPolicy(PolicyAlgorithm):
         row = found.time * self.lanes + found.lane
         scaled = self.reward_scale * reward
         return found, Batch(samples, obs, before, after, action, scaled, 1.0 - terminated, mask, row)
+
+
+def in_turns(
+    learn: Callable[[TrainState, PRNGKeyArray], tuple[TrainState, Metrics]],
+    state: TrainState,
+    turns: int,
+    key: PRNGKeyArray,
+) -> tuple[TrainState, Metrics]:
+    """Learns so many times; metrics are means."""
+    if turns == 1:
+        state, metrics = learn(state, key)
+    else:
+        state, metrics = jax.lax.scan(learn, state, jax.random.split(key, turns))
+        metrics = jax.tree.map(jnp.mean, metrics)
+    return state, metrics | {"parameter_norm": norm((state.policy.kernel, state.learner.critic))}
 
 
 def unfold(memory: Memory, kernel: Kernel, batch: Batch, key: PRNGKeyArray | None) -> ReplayEvaluation:

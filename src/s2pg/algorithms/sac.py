@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from s2pg import replay
 from s2pg.algorithms.base import Metrics, TrainState
@@ -107,11 +107,16 @@ class SAC(OffPolicy):
         return state._replace(replay=replay.write(state.replay, found, unfolded.fresh)), metrics
 
     def descend(
-        self, state: TrainState, batch: Batch, keys: list[PRNGKeyArray], critic_gradient: CriticGradient
+        self,
+        state: TrainState,
+        batch: Batch,
+        keys: list[PRNGKeyArray],
+        critic_gradient: CriticGradient,
+        cooling: Bool[Array, "B m"] | None = None,
     ) -> tuple[TrainState, ReplayEvaluation, Metrics]:
         """One step of actor, critics and temperatures, all from the same parameters; and the samples as they saw them.
 
-        Another objective of the critics is another `critic_gradient`.
+        Another objective of the critics is another `critic_gradient`; temperatures follow the rows of `cooling`.
         """
         refresh_key, now_key, ahead_key = keys
         learner, kernel = state.learner, state.policy.kernel
@@ -119,6 +124,8 @@ class SAC(OffPolicy):
             kernel, state, batch, refresh_key, now_key
         )
         gradient, metrics = critic_gradient(state, batch, unfolded, ahead_key)
+        followed = batch.mask if cooling is None else batch.mask & cooling
+        log_prob = jax.tree.map(lambda x: mean(x, followed), log_prob)
         optimisers, states = self.optimisers, learner.optimiser
         new_kernel, actor_state = step(optimisers.actor, actor_gradient, states.actor, kernel)
         critic, critic_state = step(optimisers.critic, gradient, states.critic, learner.critic)
@@ -141,15 +148,15 @@ class SAC(OffPolicy):
     def actor_loss(
         self, kernel: Kernel, state: TrainState, batch: Batch, refresh_key: PRNGKeyArray, now_key: PRNGKeyArray
     ) -> tuple[Array, tuple[ReplayEvaluation, Decision]]:
-        """L_pi; and, for the rest of an update, the samples under the policy and the mean of log pi(u~ | x)."""
+        """L_pi; and, for the rest of an update, the samples under the policy and log pi(u~ | x) of their rows."""
         learner = state.learner
         unfolded = unfold(self.memory, kernel, batch, refresh_key)
         decision, log_prob = draw(self.memory, unfolded.now, now_key)
         h, _ = critic_histories(learner.critic, batch)
         values = decision_values(learner.critic, state.policy.kernel, batch.obs, h, unfolded.z, decision)
         cost = weighted(jax.tree.map(jnp.exp, learner.temperature), log_prob)
-        seen = (unfolded, jax.tree.map(lambda x: mean(x, batch.mask), log_prob))
-        return mean(cost - judged(values, self.actor_value), batch.mask), jax.lax.stop_gradient(seen)
+        seen = jax.lax.stop_gradient((unfolded, log_prob))
+        return mean(cost - judged(values, self.actor_value), batch.mask), seen
 
     def critic_gradient(
         self, state: TrainState, batch: Batch, unfolded: ReplayEvaluation, key: PRNGKeyArray
@@ -166,13 +173,19 @@ class SAC(OffPolicy):
         self, state: TrainState, batch: Batch, unfolded: ReplayEvaluation, key: PRNGKeyArray
     ) -> Float[Array, "B m"]:
         """y."""
+        return batch.reward + self.discount * batch.alive * self.future(state, batch, unfolded, key)
+
+    def future(
+        self, state: TrainState, batch: Batch, unfolded: ReplayEvaluation, key: PRNGKeyArray
+    ) -> Float[Array, "B m"]:
+        """min_i Q_i'(s', z', u') - alpha . log pi(u' | x')."""
         learner = state.learner
         decision, log_prob = draw(self.memory, unfolded.ahead, key)
         _, h = critic_histories(learner.target, batch)
         values = decision_values(learner.target, state.policy.kernel, batch.next_obs, h, unfolded.next_z, decision)
         counted = self.memory.halves(1.0, float(self.target_state_entropy))
         weights = jax.tree.map(lambda count, log_alpha: count * jnp.exp(log_alpha), counted, learner.temperature)
-        return batch.reward + self.discount * batch.alive * (jnp.min(values, axis=0) - weighted(weights, log_prob))
+        return jnp.min(values, axis=0) - weighted(weights, log_prob)
 
     def wanted(self, batch: Batch, unfolded: ReplayEvaluation) -> Decision:
         """The entropies H that temperatures are to bring about."""

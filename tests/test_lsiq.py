@@ -1,0 +1,118 @@
+"""LS-IQ: targets on numbers, demonstrations as a second buffer with states of our own, and where Q ends."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import toys
+from s2pg.algorithms.lsiq import LSIQ, rolled
+from s2pg.errors import UserError
+from s2pg.types import POLICY
+
+ENV = toys.CONTINUOUS
+SMALL = {
+    "size": 4,
+    "width": 8,
+    "lanes": 4,
+    "batch_size": 8,
+    "learning_starts": 40,
+    "capacity": 200,
+    "gradient_steps": 2,
+}
+
+
+def built(label="s2pg", **hyper) -> LSIQ:
+    algorithm = toys.resolve("lsiq", ENV, memory=label, critic="critic", hyper={"size": 4, "width": 8} | SMALL | hyper)[
+        1
+    ]
+    assert isinstance(algorithm, LSIQ)
+    return algorithm
+
+
+def halves(policy, expert):
+    """[2, 1]: a row of the policy, and one of the expert's."""
+    return jnp.array([[policy], [expert]])
+
+
+def test_targets_on_numbers():
+    """c = 1/2 and gamma = 0.9: rewards of 2 and -2, for ever 20 and -20."""
+    algorithm = built(discount=0.9)
+    assert algorithm.limit == pytest.approx(20.0)
+    expert, alive, future = halves(False, True), halves(1.0, 1.0), halves(5.0, 5.0)
+    np.testing.assert_allclose(algorithm.target(future, alive, expert), halves(-2.0 + 0.9 * 5.0, 20.0), rtol=1e-6)
+    np.testing.assert_allclose(algorithm.target(future, 0.0 * alive, expert), halves(-20.0, 20.0), rtol=1e-6)
+    sqil = built(discount=0.9, objective="sqil")
+    np.testing.assert_allclose(sqil.target(future, alive, expert), halves(2.5, 2.0 + 4.5), rtol=1e-6)
+    np.testing.assert_allclose(sqil.target(future, 0.0 * alive, expert), halves(-20.0, 20.0), rtol=1e-6)
+    np.testing.assert_allclose(built().limit, 200.0)  # as published
+
+
+def test_demonstrations_are_a_second_buffer():
+    algorithm, given = built(), toys.scripted(ENV, 5)
+    state = algorithm.init(ENV.spec, given, key=jax.random.key(0))
+    expert = state.replay.expert
+    assert int(expert.size) == 15  # five episodes of three steps
+    np.testing.assert_array_equal(expert.first[:15, 0], np.arange(15) % 3 == 0)
+    np.testing.assert_allclose(expert.rows[:15, 0, -2 - 1], given.action[:, 0])
+    policy = algorithm.init_policy(ENV.spec, key=jax.random.split(jax.random.split(jax.random.key(0))[0])[0])
+    assert eqx.tree_equal(policy.kernel, state.policy.kernel)
+
+
+def test_the_policy_watches_from_the_start_of_each_episode():
+    algorithm, given = built(), toys.scripted(ENV, 2)
+    state = algorithm.init(ENV.spec, given, key=jax.random.key(0))
+    actor = algorithm.actor(state.policy, explore=False)
+    z = rolled(actor, given, jax.random.key(1))
+    kernel = state.policy.kernel
+
+    def mode(obs, before):
+        return kernel(obs, before).state.mode()
+
+    first = mode(given.obs[POLICY][0], kernel.initial())
+    np.testing.assert_allclose(z[0], first, rtol=1e-5)
+    np.testing.assert_allclose(z[1], mode(given.obs[POLICY][1], first), rtol=1e-5)
+    np.testing.assert_allclose(z[3], mode(given.obs[POLICY][3], kernel.initial()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("label", ["s2pg", "s2pg-2", "bptt-2", "window-2", "none"])
+def test_every_memory_rule_can_be_taught(label):
+    state, moved, metrics = toys.one_update(built(label), ENV, toys.scripted(ENV, 5))
+    assert all(np.isfinite(float(value)) for value in metrics.values())
+    assert not eqx.tree_equal(state.policy.kernel, moved.policy.kernel)
+    before, after = state.replay, moved.replay
+    np.testing.assert_array_equal(before.expert.rows, after.expert.rows)  # what the expert did stays
+    if label.startswith("s2pg"):  # and what our policy would remember of it is drawn anew
+        assert not np.array_equal(before.expert.next_z, after.expert.next_z)
+        assert not np.array_equal(before.own.next_z, after.own.next_z)
+
+
+@pytest.mark.parametrize("objective", ["lsiq", "sqil", "iq"])
+def test_an_expert_that_is_told_apart_is_worth_its_target(objective):
+    """The policy does not learn, so that the expert's decisions stay others than its own."""
+    algorithm = built("none", objective=objective, discount=0.5, critic_first=10_000, critic_learning_rate=3e-3)
+    given = toys.scripted(ENV, 64)
+    given = given._replace(action=jnp.ones_like(given.action))  # a policy is seldom so far out
+
+    def learn(state, key):
+        return algorithm.learn(state, key)
+
+    state, *_ = toys.one_update(algorithm, ENV, given)
+    state, metrics = jax.jit(lambda state, keys: jax.lax.scan(learn, state, keys))(
+        state, jax.random.split(jax.random.key(1), 3000)
+    )
+    expert, own = (float(np.mean(metrics[name][-200:])) for name in ("expert_value", "value"))
+    # c = 1/2, gamma = 1/2: Q_max = 4. The other two bootstrap from what the policy would do next, which is worth less.
+    if objective == "lsiq":
+        assert expert == pytest.approx(4.0, abs=0.5)
+        assert own < 0.0
+    assert expert > own + 1.0
+
+
+def test_what_it_cannot_learn_from_is_refused():
+    given = toys.scripted(ENV, 2)
+    with pytest.raises(UserError, match="lsiq needs demonstrations with actions"):
+        built().init(ENV.spec, given._replace(action=jnp.zeros((6, 0))), key=jax.random.key(0))
+    with pytest.raises(UserError, match="discount must be below 1"):
+        built(discount=1.0).init(ENV.spec, given, key=jax.random.key(0))
