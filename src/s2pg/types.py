@@ -75,6 +75,20 @@ class Transition(NamedTuple):
     first: Array
 
 
+class Expert(NamedTuple):
+    """Demonstrations as an algorithm reads them, rows of one episode after the other; `s2pg.demos.expert` makes them.
+
+    `obs` and `next_obs` hold the views [rows, size], `previous_action` among them where the task shows it and the
+    demonstrations have actions. `action` is in policy units, [rows, *spec.action.drawn]; [rows, 0] without actions.
+    """
+
+    obs: Obs
+    next_obs: Obs
+    action: Any
+    terminated: Any
+    first: Any  # whether an episode begins at this row
+
+
 class Bounds(NamedTuple):
     """What scaling the actions of a `Box` takes, one number for each axis."""
 
