@@ -11,7 +11,6 @@ from tyro.conf import Positional, arg
 
 from s2pg.analysis import demonstrations
 from s2pg.cli.train import pairs
-from s2pg.demos import files
 from s2pg.runs.record import record
 
 
@@ -50,7 +49,6 @@ class Record:
     """other options of the task than in training"""
 
     def __call__(self) -> int:
-        files.check(self.out)
         found = record(
             self.run, self.episodes, self.out, seed=self.seed, record_seed=self.record_seed,
             stochastic=self.stochastic, noise=self.noise, options=pairs("--set", self.options),

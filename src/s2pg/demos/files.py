@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def read(
     joints: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     views: Mapping[str, Sequence[str]] | None = None,
-    hidden: Sequence[float] | np.ndarray | None = None,
+    hidden: Sequence[Any] | np.ndarray | None = None,
 ) -> Found:
     """Reads demonstrations or clips from a file of any layout; nothing in it is executed.
 
@@ -74,7 +74,10 @@ def read(
     """
     path = Path(path)
     kind = _recognise(path)
-    found = kind.read(path, joints)
+    try:
+        found = kind.read(path, joints)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:  # what NumPy makes of foreign bytes
+        raise UserError(f"{path} cannot be read as {kind.name}: {' '.join(str(error).split())}") from error
     if isinstance(found, Demonstrations):
         if joints is not None:
             raise UserError(f"{path} holds transitions: joints are for clips")
@@ -95,7 +98,7 @@ def read(
     return clips if isinstance(found, list) else clips[0]
 
 
-def _per_episode(path: Path, hidden: Sequence[float] | np.ndarray | None, count: int) -> np.ndarray | None:
+def _per_episode(path: Path, hidden: Sequence[Any] | np.ndarray | None, count: int) -> np.ndarray | None:
     if hidden is None:
         return None
     rows = np.asarray(hidden, float).reshape(len(hidden), -1)

@@ -99,32 +99,40 @@ def _on_device(env: Env, actor: Actor, episodes: int, levels: np.ndarray | None,
     numbers = np.arange(waves * lanes).reshape(waves, lanes)
     levels = None if levels is None else np.resize(levels, numbers.shape)
     played = [
-        jax.device_get(_wave(env, actor, numbers.size, own, None if levels is None else levels[i], key))
+        jax.device_get(_wave(env, actor, numbers.size, jnp.asarray(own), _array(levels, i), key))
         for i, own in enumerate(numbers)
     ]
     steps: Step = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *played)
     return jax.tree.map(lambda leaf: leaf[:, :episodes], steps)
 
 
+def _array(levels: np.ndarray | None, at: Any) -> Array | None:
+    return None if levels is None else jnp.asarray(levels[at])
+
+
 @eqx.filter_jit
-def _wave(
-    env: Env, actor: Actor, total: int, numbers: np.ndarray, levels: np.ndarray | None, key: PRNGKeyArray
-) -> Step:
+def _wave(env: Env, actor: Actor, total: int, numbers: Array, levels: Array | None, key: PRNGKeyArray) -> Step:
     """Steps [T, N] of the episodes with these numbers, in one scan: those that `evaluate` plays with this key."""
     start_key, run_key = jax.random.split(key)
     each = lambda key: jax.random.split(key, total)[numbers]  # noqa: E731
     env_state, timestep = jax.vmap(env.reset)(each(jax.random.split(start_key)[0]))
-    own = None if levels is None else jnp.asarray(levels)
 
     def step(carry: tuple, key: PRNGKeyArray) -> tuple[tuple, Step]:
         env_state, timestep, z, alive = carry
         act_key, env_key = jax.random.split(key)
-        action, z = _decide(actor, timestep, z, each(act_key), env.action, own)
+        action, z = _decide(actor, timestep, z, each(act_key), env.action, levels)
         env_state, after = jax.vmap(env.advance)(env_state, action, each(env_key))
+        executed = jax.vmap(env.action.execute)(action)
         kept = Step(
-            timestep.obs, after.last_obs, env.action.execute(action), after.reward, after.terminated, timestep.first,
-            after.faults(), alive,
-        )  # fmt: skip
+            timestep.obs,
+            after.last_obs,
+            executed,
+            after.reward,
+            after.terminated,
+            timestep.first,
+            after.faults(),
+            alive,
+        )
         return (env_state, after, z, alive & ~(after.terminated | after.truncated)), kept
 
     start: PyTree = (env_state, timestep, initial_state(actor, len(numbers)), jnp.ones(len(numbers), bool))
@@ -145,8 +153,7 @@ def _on_host(
         for t in range(int(quota.max()) * task.spec.horizon):
             alive = done < quota
             now = [own[min(i, len(own) - 1)] for own, i in zip(turns, done, strict=True)]
-            own = None if levels is None else levels[now]
-            action, z = _act(actor, timestep, z, key, jnp.asarray(t), space, own)
+            action, z = _act(actor, timestep, z, key, jnp.asarray(t), space, _array(levels, now))
             action = np.asarray(action)
             after = _one_seed(lanes.step(action[None]))
             steps.append(
@@ -172,7 +179,7 @@ def _one_seed(timestep: Timestep) -> Timestep:
 
 @eqx.filter_jit
 def _act(
-    actor: Actor, timestep: Timestep, z: State, key: PRNGKeyArray, t: Array, space: Any, levels: np.ndarray | None
+    actor: Actor, timestep: Timestep, z: State, key: PRNGKeyArray, t: Array, space: Any, levels: Array | None
 ) -> tuple[Array, State]:
     keys = jax.random.split(jax.random.fold_in(key, t), timestep.first.shape[0])
-    return _decide(actor, timestep, z, keys, space, None if levels is None else jnp.asarray(levels))
+    return _decide(actor, timestep, z, keys, space, levels)

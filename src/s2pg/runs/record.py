@@ -9,8 +9,7 @@ from typing import Any
 
 import jax
 
-from s2pg import demos
-from s2pg.demos import Demonstrations, recorder
+from s2pg.demos import Demonstrations, files, recorder
 from s2pg.errors import UserError
 from s2pg.io import provenance
 from s2pg.loops import stream
@@ -37,6 +36,8 @@ def record(
     deviations of noise on the actions, which episodes take in turn. `options` are other ones of the task than in
     training.
     """
+    if out is not None:
+        files.check(out)  # before minutes are spent
     run = run if isinstance(run, Run) else Run(run)
     if not 0 <= record_seed < 2**32:
         raise UserError(f"record_seed must lie between 0 and 2^32 - 1, not {record_seed}")
@@ -64,5 +65,5 @@ def record(
     }
     made = dataclasses.replace(played, task=experiment.task, notes={**notes, **played.notes})
     if out is not None:
-        demos.write(out, made)
+        files.write(out, made)
     return made
