@@ -24,6 +24,7 @@ from s2pg.types import PREVIOUS_ACTION, Box, State, Timestep
 
 HOST_STREAM = 2**32 - 2  # of episodes: neither those of training nor those of evaluation
 HOST_LANES = 16  # environments of the host that are opened at once, at most
+NOISE = 2**32 - 1  # folded into a key: a number that no split of it reaches
 ROOM = 2**28  # bytes that a wave of episodes on the device may take
 
 
@@ -84,8 +85,8 @@ def _decide(
     rows = jax.vmap(transition, in_axes=(None, 0, 0, 0))(actor, timestep, z, keys)
     action = rows.decision.action
     if levels is not None:
-        # By a key that acting does not use, so that a level of 0 changes nothing.
-        fresh = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, 1), space.drawn))(keys)
+        # Folding 1 into a key gives what splitting it does, and acting splits: noise must be drawn apart from that.
+        fresh = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, NOISE), space.drawn))(keys)
         action = action + levels[:, None] * fresh
     return action, rows.next_z
 
