@@ -481,8 +481,8 @@ def test_the_entropies_that_temperatures_see_are_those_of_squashed_normals():
 
     of_action = [entropy(mean, np.exp(-0.5)) for mean in (0.7, 0.9)]
     of_state = [entropy(mean, np.exp(-1.0)) for mean in (0.4, -0.1, 0.3, 0.1)]
-    np.testing.assert_allclose(-log_prob.action, np.mean(of_action), atol=0.05)
-    np.testing.assert_allclose(-log_prob.state, np.sum(of_state) / 2, atol=0.05)
+    np.testing.assert_allclose(-np.mean(log_prob.action), np.mean(of_action), atol=0.05)
+    np.testing.assert_allclose(-np.mean(log_prob.state), np.sum(of_state) / 2, atol=0.05)
 
 
 def test_every_row_of_a_batch_gets_noise_of_its_own_and_its_halves_too():

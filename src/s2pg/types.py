@@ -76,13 +76,17 @@ class Transition(NamedTuple):
 
 
 class Expert(NamedTuple):
-    """Demonstrations as algorithms read them: the rows of episodes, one after the other."""
+    """Demonstrations as an algorithm reads them, rows of one episode after the other; `s2pg.demos.expert` makes them.
 
-    obs: Obs  # [rows, size] of each view
-    next_obs: Obs  # those before a reset
-    action: Array  # [rows, ...] in policy units; [rows, 0] where nobody saw them
-    terminated: Array
-    first: Array  # whether an episode begins here
+    `obs` and `next_obs` hold the views [rows, size], `previous_action` among them where the task shows it and the
+    demonstrations have actions. `action` is in policy units, [rows, *spec.action.drawn]; [rows, 0] without actions.
+    """
+
+    obs: Obs
+    next_obs: Obs
+    action: Any
+    terminated: Any
+    first: Any  # whether an episode begins at this row
 
 
 class Bounds(NamedTuple):

@@ -13,9 +13,11 @@ import tyro
 
 from s2pg.cli.bench import Bench
 from s2pg.cli.demo import Demo
+from s2pg.cli.demos import Demos
 from s2pg.cli.evaluate import Eval
 from s2pg.cli.listing import List
 from s2pg.cli.plot import Plot
+from s2pg.cli.record import Record
 from s2pg.cli.theory import Theory
 from s2pg.cli.train import Train
 from s2pg.configure import compilation_cache
@@ -50,7 +52,7 @@ class Command(Protocol):
 
 COMMANDS: dict[str, type[Command]] = {
     "train": Train, "eval": Eval, "plot": Plot, "list": List, "bench": Bench, "demo": Demo,
-    "theory": Theory,
+    "theory": Theory, "record": Record, "demos": Demos,
 }  # fmt: skip
 
 

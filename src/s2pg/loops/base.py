@@ -15,7 +15,7 @@ from s2pg.actor import Actor
 from s2pg.algorithms.base import Algorithm, Plan, Policy, TrainState
 from s2pg.rollout import Carry
 
-# Streams of random numbers: none depends on how often another was used. 3 is for episodes after training.
+# Streams of random numbers: none depends on how often another was used. 3 and 5 are for episodes after training.
 INIT, TRAIN, EVALUATE, WARMUP = 0, 1, 2, 4
 
 

@@ -47,7 +47,9 @@ class Run:
             backend = other.get("backend", own["backend"])
             other = other | {"backend": best() if backend == AUTO else backend}
             # What is said of one backend is not of another that does not ask for it.
-            own = {name: value for name, value in own.items() if name not in ONLY_ON or other["backend"] in ONLY_ON[name]}
+            own = {
+                name: value for name, value in own.items() if name not in ONLY_ON or other["backend"] in ONLY_ON[name]
+            }
         return make(self.experiment.task, **own | other)
 
     def policy(self, seed: int | None = None, explore: bool = False) -> LoadedPolicy:
