@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import toys
-from s2pg.algorithms.lsiq import LSIQ, rolled
+from s2pg.algorithms.expert import rolled
+from s2pg.algorithms.lsiq import LSIQ
 from s2pg.errors import UserError
 from s2pg.types import POLICY
 
@@ -64,7 +65,7 @@ def test_the_policy_watches_from_the_start_of_each_episode():
     algorithm, given = built(), toys.scripted(ENV, 2)
     state = algorithm.init(ENV.spec, given, key=jax.random.key(0))
     actor = algorithm.actor(state.policy, explore=False)
-    z = rolled(actor, given, jax.random.key(1))
+    before, z = rolled(actor, given, jax.random.key(1))
     kernel = state.policy.kernel
 
     def mode(obs, before):
@@ -72,6 +73,8 @@ def test_the_policy_watches_from_the_start_of_each_episode():
 
     first = mode(given.obs[POLICY][0], kernel.initial())
     np.testing.assert_allclose(z[0], first, rtol=1e-5)
+    np.testing.assert_allclose(before[1], first, rtol=1e-5)
+    np.testing.assert_array_equal(before[3], kernel.initial())
     np.testing.assert_allclose(z[1], mode(given.obs[POLICY][1], first), rtol=1e-5)
     np.testing.assert_allclose(z[3], mode(given.obs[POLICY][3], kernel.initial()), rtol=1e-5)
 

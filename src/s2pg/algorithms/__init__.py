@@ -6,7 +6,8 @@ import dataclasses
 from typing import NamedTuple
 
 from s2pg.algorithms.adversarial import Adversarial
-from s2pg.algorithms.base import Algorithm, Metrics, Plan, Policy, PolicyAlgorithm, TrainState, Traits
+from s2pg.algorithms.base import Algorithm, Imitator, Metrics, Plan, Policy, PolicyAlgorithm, TrainState, Traits
+from s2pg.algorithms.cloning import Cloning
 from s2pg.algorithms.ddpg import DDPG
 from s2pg.algorithms.gpomdp import GPOMDP
 from s2pg.algorithms.lsiq import LSIQ
@@ -18,8 +19,8 @@ from s2pg.algorithms.trpo import TRPO
 from s2pg.errors import UserError, unknown
 
 __all__ = [
-    "ALGORITHMS", "Algorithm", "Entry", "Metrics", "Plan", "Policy", "TrainState", "Traits", "chain", "find_algorithm",
-    "register_algorithm",
+    "ALGORITHMS", "Algorithm", "Entry", "Imitator", "Metrics", "Plan", "Policy", "TrainState", "Traits", "chain",
+    "find_algorithm", "register_algorithm",
 ]  # fmt: skip
 
 
@@ -34,6 +35,7 @@ ALGORITHMS: dict[str, Entry] = {
     "ppo": Entry(PPO), "trpo": Entry(TRPO), "sac": Entry(SAC), "td3": Entry(TD3), "ddpg": Entry(DDPG),
     "reinforce": Entry(REINFORCE), "gpomdp": Entry(GPOMDP), "gail": Entry(Adversarial, "ppo"),
     "gail-trpo": Entry(Adversarial, "trpo"), "gail-paper": Entry(Adversarial, "ppo"), "lsiq": Entry(LSIQ, "sac"),
+    "bc": Entry(Cloning),
 }  # fmt: skip
 
 
@@ -55,11 +57,6 @@ def traits(name: str) -> Traits:
     cls = find_algorithm(chain(name)[0]).cls
     assert issubclass(cls, PolicyAlgorithm)
     return cls.traits
-
-
-def imitates(name: str) -> bool:
-    """Tells whether an algorithm learns from demonstrations."""
-    return any(getattr(find_algorithm(each).cls, "imitates", False) for each in chain(name))
 
 
 def register_algorithm(name: str, cls: type, wraps: str | None = None) -> None:

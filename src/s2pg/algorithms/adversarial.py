@@ -13,8 +13,8 @@ demonstrations have it; z is never part of it, so the discriminator is the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,14 +84,16 @@ class Adversarial(Algorithm):
     judge_past: int = option(0, "earlier rows of the policy that make up half of its batches; 0: none", low=0)
     task_weight: float = option(0.0, "weight of the task's own reward beside that of the discriminator")
 
-    imitates: ClassVar[bool] = True
-
     @property
     def plan(self) -> Plan:
         return self.inner.plan
 
     def init_policy(self, spec: Spec, *, key: PRNGKeyArray) -> Policy:
         return self.inner.init_policy(spec, key=key)
+
+    def views_of_expert(self, spec: Spec, known: Collection[str]) -> list[str]:
+        """The views that demonstrations must have, of those that they have: the full state, or what policies see."""
+        return [CRITIC if CRITIC in known else POLICY]
 
     def actor(self, policy: Policy, explore: bool = True) -> Actor:
         return self.inner.actor(policy, explore)

@@ -7,8 +7,8 @@ and `offpolicy`; an algorithm that wraps another one holds it and calls it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -49,6 +49,8 @@ class Traits(NamedTuple):
     replays: bool = False  # learns from stored experience
     whole_episodes: bool = False  # gets batches in which every lane starts a new episode
     has_critic: bool = True  # without one, nothing carries the pathwise half of a decision's gradient
+    teaches_draws: bool = True  # a z' that is drawn learns something; otherwise a memory has to be unrolled
+    cuts_rollouts: bool = True  # what is learned from are pieces of fresh batches, which these must be long enough for
 
 
 class Plan(NamedTuple):
@@ -95,6 +97,15 @@ class Algorithm(eqx.Module):
         self, state: TrainState, batch: Transition, shared: PyTree, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
         """Learns from a fresh batch [T, N]; pure, knows no environment. Metrics are finite scalars."""
+
+
+@runtime_checkable
+class Imitator(Protocol):
+    """An algorithm whose `shared` data is an `Expert`."""
+
+    def views_of_expert(self, spec: Spec, known: Collection[str]) -> list[str]:
+        """The views that demonstrations must have, given the names of those that they have."""
+        ...
 
 
 class PolicyAlgorithm(Algorithm):

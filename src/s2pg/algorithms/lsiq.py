@@ -18,7 +18,8 @@ is sound since z' is independent of a given (o, z): the expert's a goes with a z
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Collection
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from s2pg import replay
 from s2pg.actor import Actor
 from s2pg.algorithms.base import Algorithm, Metrics, Plan, Policy, TrainState
+from s2pg.algorithms.expert import as_batch, rolled
 from s2pg.algorithms.offpolicy import (
     Batch,
     critic_histories,
@@ -40,7 +42,7 @@ from s2pg.critics import Critic
 from s2pg.errors import UserError
 from s2pg.memory import ReplayEvaluation
 from s2pg.options import option
-from s2pg.types import Decision, Expert, Spec, State, Transition, weighted
+from s2pg.types import Decision, Expert, Spec, Transition, weighted
 
 
 class Buffers(NamedTuple):
@@ -60,8 +62,6 @@ class LSIQ(Algorithm):
         choices=("lsiq", "sqil", "iq"),
     )  # fmt: skip
 
-    imitates: ClassVar[bool] = True
-
     @property
     def plan(self) -> Plan:
         return self.inner.plan
@@ -74,6 +74,10 @@ class LSIQ(Algorithm):
     def init_policy(self, spec: Spec, *, key: PRNGKeyArray) -> Policy:
         return self.inner.init_policy(spec, key=key)
 
+    def views_of_expert(self, spec: Spec, known: Collection[str]) -> list[str]:
+        """The views that demonstrations must have: all that actor and critics read."""
+        return list(self.inner.views(spec))
+
     def actor(self, policy: Policy, explore: bool = True) -> Actor:
         return self.inner.actor(policy, explore)
 
@@ -84,13 +88,12 @@ class LSIQ(Algorithm):
         if self.inner.discount >= 1.0:
             raise UserError("lsiq: an expert's step is worth 1 / (c (1 - discount)), so discount must be below 1")
         state = self.inner.init(spec, (), key=inner_key)
-        z = rolled(self.inner.actor(state.policy), shared, expert_key)
-        start, rows = self.inner.memory.stored(state.policy.kernel.initial()), shared.first.shape[0]
+        watched = as_batch(shared, *rolled(self.inner.actor(state.policy), shared, expert_key))
+        stored, rows = self.inner.memory.stored, shared.first.shape[0]
+        start = stored(state.policy.kernel.initial())
         # One row more than there are: a full ring does not sample its oldest.
         empty = replay.create(rows + 1, 1, self.inner.views(spec), spec.action.size, start)
-        expert = replay.add(
-            empty, as_batch(shared), jax.tree.map(lambda leaf: leaf[:, None], self.inner.memory.stored(z))
-        )
+        expert = replay.add(empty, watched, stored(watched.next_z))
         return state._replace(replay=Buffers(state.replay, expert))
 
     def store(self, state: TrainState, batch: Transition) -> TrainState:
@@ -169,23 +172,3 @@ class LSIQ(Algorithm):
 def _actions_alone(decision: Decision) -> Decision:
     """The half that counts as a reward; the entropy of z' does not."""
     return Decision(decision.action)
-
-
-def as_batch(expert: Expert) -> Transition:
-    """Demonstrations [rows] as a batch [rows, 1] of one lane; what nobody knows of them is ()."""
-    obs, next_obs, action, terminated, first = jax.tree.map(lambda leaf: leaf[:, None], expert)
-    nothing = jnp.zeros(first.shape)
-    return Transition(obs, (), Decision(action), (), nothing, terminated, nothing, next_obs, (), first)  # pyright: ignore
-
-
-def rolled(actor: Actor, expert: Expert, key: PRNGKeyArray) -> State:
-    """z' of a policy that watches the demonstrations, [rows, ...]."""
-
-    def watch(z: State, row: tuple) -> tuple[State, State]:
-        obs, first, key = row
-        _, next_z, _ = actor(obs, actor.fresh(first, z), key)
-        return next_z, next_z
-
-    keys = jax.random.split(key, expert.first.shape[0])
-    _, next_z = jax.lax.scan(watch, actor.initial(), (expert.obs, expert.first, keys))
-    return next_z

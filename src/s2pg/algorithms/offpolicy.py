@@ -66,7 +66,7 @@ class OffPolicy(PolicyAlgorithm):
         "min", "which value the actor maximises: min, mean or first of the critics", choices=("min", "mean", "first")
     )
 
-    traits: ClassVar[Traits] = Traits(replays=True)
+    traits: ClassVar[Traits] = Traits(replays=True, cuts_rollouts=False)
 
     @abstractmethod
     def heads(self, spec: Spec) -> Heads:

@@ -42,7 +42,8 @@ class Train:
     seed. Ctrl-C leaves a run that --resume goes on with, bit for bit.
 
     The three axes:
-      ALGO      what the update is: ppo, trpo, sac, td3, ddpg, reinforce or gpomdp
+      ALGO      what the update is: ppo, trpo, sac, td3, ddpg, reinforce or gpomdp; or imitation of
+                demonstrations: gail (around ppo), gail-trpo, lsiq (around sac)
       --memory  how z' is learned, and from which samples:
                   s2pg           drawn with the action; learned by the likelihood ratio over z' (ppo ...)
                                  or through dQ/dz' (sac, td3, ddpg), from single transitions
@@ -63,13 +64,14 @@ class Train:
       s2pg train ppo --task recall --memory s2pg --set k=8 --seeds 0 1 2
       s2pg train ppo --task pointmass-goal --memory s2pg-pathwise --critic critic --steps 5000000
       s2pg train sac --task pointmass-goal
+      s2pg train gail --task recall --set cue=real --memory bptt-8 --demos expert.npz
       s2pg train ppo --task gym:Pendulum-v1 --memory bptt-16 --set hide=2 --hyper learning_rate=1e-3
     """
 
     computes: ClassVar[bool] = True
 
     algorithm: Annotated[Positional[str], arg(metavar="ALGO")]
-    """ppo, trpo, sac, td3, ddpg, reinforce or gpomdp"""
+    """ppo, trpo, sac, td3, ddpg, reinforce, gpomdp, gail or lsiq"""
     task: Annotated[str, arg(metavar="TASK")]
     """a name from `s2pg list`, or gym:ID for whatever gymnasium.make takes"""
     memory: Annotated[str, arg(metavar="LABEL")] = "s2pg"
@@ -99,6 +101,8 @@ class Train:
         None
     )
     """run folder; one that exists is never overwritten"""
+    demos: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """demonstrations that gail and lsiq learn from: a file of `s2pg record`, a Minari folder ... (docs/demos.md)"""
     resume: bool = False
     """go on with the run in that folder, or start it; only --steps may differ"""
 
@@ -106,6 +110,7 @@ class Train:
         request = Request(
             self.algorithm, self.task, pairs("--set", self.options), self.memory, self.kernel, self.critic,
             pairs("--hyper", self.hyper), self.steps, self.seeds, self.episodes, self.borders, self.out, self.resume,
+            self.demos,
         )  # fmt: skip
         out = request.folder
         with watching(f"{self.task} {self.algorithm} {self.memory}") as watch:

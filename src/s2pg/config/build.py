@@ -31,6 +31,8 @@ def check(algorithm: str, choice: Choice, kernel: str, spec: Spec) -> None:
         )
     if label.needs_critic and not kind.has_critic:
         raise UserError(f"{algorithm} has no critic to carry the gradient of '{choice.name}'; use 's2pg'")
+    if label.draws and not kind.teaches_draws:
+        raise UserError(f"{algorithm} teaches a memory only through what it unrolls: use 'bptt-N', not '{choice.name}'")
     if kind.replays:
         _check_replays(algorithm, choice, spec)
     if label.any_kernel and not chosen.stateful:

@@ -68,9 +68,10 @@ def resolve(request: Request, env: Env | HostTask) -> tuple[Experiment, Algorith
     return found, built
 
 
-def write_config(out: Path, experiment: Experiment, spec: Spec) -> None:
-    """Writes `config.json`."""
-    facts = {"versions": provenance.versions(), "hardware": provenance.hardware()}
+def write_config(out: Path, experiment: Experiment, spec: Spec, demos: Path | None = None) -> None:
+    """Writes `config.json`; of demonstrations it keeps the name, checkpoints keep their fingerprint."""
+    facts: dict[str, Any] = {"demos": demos.name} if demos else {}
+    facts |= {"versions": provenance.versions(), "hardware": provenance.hardware()}
     config = {"schema": SCHEMA, **dataclasses.asdict(experiment), "spec": _spec_to_json(spec), **facts}
     write_json(out / training.CONFIG, config)
 

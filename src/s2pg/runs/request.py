@@ -28,6 +28,7 @@ class Request:
     borders: int = 50  # about how often to log, evaluate and checkpoint
     out: Path | None = None
     resume: bool = False
+    demos: Path | None = None  # demonstrations, for algorithms that imitate
 
     def check(self) -> None:
         """Refuses numbers that no run can have."""

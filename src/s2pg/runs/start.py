@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 from jaxtyping import PyTree
 
+from s2pg.algorithms import Algorithm, Imitator
 from s2pg.config import labels
+from s2pg.demos import Demonstrations, expert, read
 from s2pg.envs.base import Env
 from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco.robots import ROBOTS
@@ -21,7 +24,7 @@ from s2pg.runs import training
 from s2pg.runs.experiment import Experiment, check_resumable, read_config, resolve, write_config
 from s2pg.runs.request import Request
 from s2pg.runs.run import Run
-from s2pg.types import CRITIC
+from s2pg.types import CRITIC, Expert, Spec
 
 
 def train(
@@ -38,6 +41,7 @@ def train(
     resume: bool = False,
     episodes: int | None = None,
     borders: int = 50,
+    demos: str | Path | None = None,
     shared: PyTree = (),
     report: Callable[[training.Border], None] = lambda border: None,
     say: Callable[[str], None] = print,
@@ -47,14 +51,15 @@ def train(
     `env` is a task's name or what `s2pg.make` returned; `memory` a label such as s2pg, bptt-8, window-8, none or
     oracle; `critic` the view the critic reads, "policy" or "critic" (privileged). What is left out comes from the
     presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY, with another kernel than the usual one
-    -KERNEL. There are about `borders` evaluations and checkpoints on the way. `shared` are arrays that the algorithm
-    reads in every seed, such as demonstrations: one copy for all, in no checkpoint.
+    -KERNEL. There are about `borders` evaluations and checkpoints on the way. `demos` is a file or folder of
+    demonstrations, which gail and lsiq learn from (docs/demos.md). `shared` are arrays that an algorithm of your own
+    reads in every seed: one copy for all, in no checkpoint.
     """
     env = make(env) if isinstance(env, str) else env
     task, options = describe(env)
     request = Request(
         algorithm, task, options, memory, kernel, critic, hyper or {}, steps, tuple(seeds), episodes, borders,
-        Path(out) if out else None, resume,
+        Path(out) if out else None, resume, Path(demos) if demos else None,
     )  # fmt: skip
     return start(request, env, shared=shared, report=report, say=say)
 
@@ -80,6 +85,9 @@ def start(
         raise UserError(f"{out} exists and is no run: name another folder")
     if labels.parse(experiment.memory).label.needs_slope and experiment.critic != CRITIC:
         say(f"{experiment.memory} learns memory through its critic; the policy's view seldom tells that enough")
+    shared = demonstrated(built, request, env.spec) if request.demos else shared
+    if isinstance(built, Imitator) and not jax.tree.leaves(shared):
+        raise UserError(f"{experiment.algorithm} learns from demonstrations: name a file with --demos (docs/demos.md)")
     training.check(built, env.spec, experiment.seeds, experiment.steps, shared)
     if experiment.task in ROBOTS:
         say(told_backend(experiment.task, experiment.options["backend"]))
@@ -88,7 +96,7 @@ def start(
     except OSError as error:
         raise UserError(f"cannot make the folder {out}: {error.strerror}") from error
     if not (out / training.CONFIG).exists() or experiment.steps > read_config(out)[0].steps:
-        write_config(out, experiment, env.spec)
+        write_config(out, experiment, env.spec, request.demos)
     schedule = experiment.hyper.get("anneal_updates", 0) * built.plan.lanes * built.plan.steps
     if 0 < schedule < experiment.steps - built.plan.lanes * built.plan.steps:
         say(f"the learning rate reaches 0 after {schedule:,} steps; what follows learns nothing")
@@ -97,6 +105,17 @@ def start(
         episodes=experiment.episodes, resume=request.resume, shared=shared, report=report, say=say,
     )  # fmt: skip
     return Run(out)
+
+
+def demonstrated(algorithm: Algorithm, request: Request, spec: Spec) -> Expert:
+    """The demonstrations that a request names, as its algorithm reads them."""
+    assert request.demos is not None
+    if not isinstance(algorithm, Imitator):
+        raise UserError(f"{request.algorithm} does not learn from demonstrations; gail and lsiq do")
+    found = read(request.demos)
+    if not isinstance(found, Demonstrations):
+        raise UserError(f"{request.demos} holds motions, not demonstrations of a task: make some with s2pg record")
+    return expert(found, spec, algorithm.views_of_expert(spec, found.obs.keys()))
 
 
 def _vacant(out: Path) -> bool:

@@ -1,0 +1,20 @@
+"""Presets of imitation, on top of those of the algorithm that is wrapped."""
+
+from s2pg.config.presets.base import Preset
+
+# The critic is privileged, as the discriminator is: what earns a reward has to be seen to be foretold.
+GAIL = (Preset({}, {"privileged": True}),)
+# The authors' constants. Their discriminator tells nearly all rows apart at once, which leaves little to learn from.
+PAPER = (
+    *GAIL,
+    Preset(
+        {},
+        {
+            "judge_inputs": "action", "judge_rate": 3e-4, "judge_steps": 1, "judge_every": 3, "judge_batch": 2000,
+            "judge_penalty": 0.0, "judge_entropy": 1e-3, "judge_scale": "policy",
+        },
+    ),
+)  # fmt: skip
+# A step of the environment for each update: what is learned from are the demonstrations.
+BC = (Preset({}, {"lanes": 1, "steps": 1, "total_steps": 200}),)
+LSIQ = (Preset({}, {"critics": 1}),)
