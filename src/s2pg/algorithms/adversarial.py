@@ -60,7 +60,10 @@ class Learner(NamedTuple):
 
 
 class Adversarial(Algorithm):
-    """An on-policy algorithm that is paid for looking like an expert. `shared` is an `Expert`."""
+    """Adversarial imitation: PPO (or TRPO) that is paid for looking like an expert.
+
+    `shared` is an `Expert`.
+    """
 
     inner: Algorithm
     judge_inputs: Inputs = option(

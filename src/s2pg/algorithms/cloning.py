@@ -43,7 +43,10 @@ class Learner(NamedTuple):
 
 
 class Cloning(PolicyAlgorithm):
-    """Supervised learning of an expert's actions. `shared` is an `Expert` with actions."""
+    """Behaviour cloning: an expert's actions, learned by heart.
+
+    `shared` is an `Expert` with actions.
+    """
 
     epochs: int = option(1, "passes over the demonstrations per update", low=1)
     batch_size: int = option(256, "steps of a gradient step, in whole segments", low=1)

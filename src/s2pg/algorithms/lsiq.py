@@ -53,7 +53,10 @@ class Buffers(NamedTuple):
 
 
 class LSIQ(Algorithm):
-    """SAC whose critics learn from demonstrations alone which steps are good. `shared` is an `Expert` with actions."""
+    """Imitation with SAC, whose critics learn from demonstrations what is good.
+
+    `shared` is an `Expert` with actions.
+    """
 
     inner: SAC
     regulariser: float = option(0.5, "c: one over the reward of an expert's step; Q_max = 1 / (c (1 - gamma))", above=0)

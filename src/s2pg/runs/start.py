@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from s2pg.algorithms import Algorithm, Imitator
@@ -115,7 +116,7 @@ def demonstrated(algorithm: Algorithm, request: Request, spec: Spec) -> Expert:
     found = read(request.demos)
     if not isinstance(found, Demonstrations):
         raise UserError(f"{request.demos} holds motions, not demonstrations of a task: make some with s2pg record")
-    return expert(found, spec, algorithm.views_of_expert(spec, found.obs.keys()))
+    return jax.tree.map(jnp.asarray, expert(found, spec, algorithm.views_of_expert(spec, found.obs.keys())))
 
 
 def _vacant(out: Path) -> bool:

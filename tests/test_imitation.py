@@ -1,0 +1,82 @@
+"""Runs that imitate: demonstrations by file, one-line refusals, and resuming bit for bit."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import s2pg
+import toys
+from s2pg import demos
+from s2pg.errors import UserError
+from s2pg.io.sinks import read_metrics
+
+TASK, OPTIONS = "recall", {"k": 3, "cue": "real"}
+TINY = {
+    "gail": {"size": 4, "width": 4, "lanes": 4, "steps": 6, "judge_inputs": "action", "judge_width": 4},
+    "lsiq": {
+        "size": 4, "width": 4, "lanes": 2, "learning_starts": 40, "batch_size": 8, "capacity": 200, "anneal_updates": 0,
+    },
+    "bc": {"size": 4, "width": 4, "batch_size": 8},
+}  # fmt: skip
+
+
+def demonstrations():
+    given = toys.scripted(s2pg.make(TASK, **OPTIONS), 6)
+    obs, next_obs = ({name: np.asarray(view) for name, view in each.items()} for each in (given.obs, given.next_obs))
+    return demos.Demonstrations(
+        obs=obs, next_obs=next_obs, action=np.asarray(given.action), terminated=np.asarray(given.terminated),
+        first=np.asarray(given.first), task=TASK,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def file(tmp_path):
+    demos.write(tmp_path / "expert.npz", demonstrations())
+    return tmp_path / "expert.npz"
+
+
+def train(algorithm, out, steps, memory="bptt-3", **given):
+    asked = {"memory": memory, "hyper": TINY.get(algorithm, {}), "steps": steps, "episodes": 4, "seeds": (0, 2)}
+    return s2pg.train(algorithm, s2pg.make(TASK, **OPTIONS), out=out, **asked, **given)
+
+
+@pytest.mark.parametrize(("algorithm", "steps"), [("gail", 24 * 4), ("lsiq", 40 + 2 * 12), ("bc", 4)])
+def test_a_run_goes_on_bit_for_bit(tmp_path, file, algorithm, steps):
+    half = {"gail": 24 * 2, "lsiq": 40 + 2 * 6, "bc": 2}[algorithm]
+    memory = "bptt-3" if algorithm == "bc" else "s2pg"
+    whole = train(algorithm, tmp_path / "whole", steps, memory, demos=file, borders=2)
+    train(algorithm, tmp_path / "parts", half, memory, demos=file, borders=1)
+    parts = train(algorithm, tmp_path / "parts", steps, memory, demos=file, borders=1, resume=True)
+
+    def last(run):
+        rows = read_metrics(run.path / "metrics.jsonl")
+        return [{name: row[name] for name in row if name not in ("wall_s", "steps_per_s")} for row in rows[-2:]]
+
+    assert last(whole) == last(parts)
+    assert json.loads((parts.path / "config.json").read_text())["demos"] == "expert.npz"
+
+
+def test_other_demonstrations_are_refused_when_a_run_goes_on(tmp_path, file):
+    train("bc", tmp_path / "run", 2, demos=file, borders=1)
+    others = demonstrations()
+    demos.write(tmp_path / "others.npz", dataclasses.replace(others, action=-others.action))
+    with pytest.raises(UserError, match="other shared data"):
+        train("bc", tmp_path / "run", 4, demos=tmp_path / "others.npz", resume=True)
+
+
+def test_what_is_missing_is_said_in_a_line(tmp_path, file):
+    with pytest.raises(UserError, match="gail learns from demonstrations: name a file with --demos"):
+        train("gail", tmp_path / "a", 100)
+    with pytest.raises(UserError, match="ppo does not learn from demonstrations"):
+        train("ppo", tmp_path / "b", 100, demos=file)
+    silent = dataclasses.replace(demonstrations(), action=None)
+    demos.write(tmp_path / "silent.npz", silent)
+    with pytest.raises(UserError, match="lsiq needs demonstrations with actions"):
+        train("lsiq", tmp_path / "c", 100, demos=tmp_path / "silent.npz")
+    blind = {"policy": silent.obs["policy"]}
+    demos.write(tmp_path / "blind.npz", dataclasses.replace(demonstrations(), obs=blind, next_obs=blind))
+    with pytest.raises(UserError, match="lack the task's view 'critic'"):
+        train("lsiq", tmp_path / "d", 100, demos=tmp_path / "blind.npz")
+    assert not (tmp_path / "a").exists()
