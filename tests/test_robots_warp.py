@@ -21,7 +21,7 @@ from s2pg.envs import tasks
 from s2pg.envs.base import Env
 from s2pg.envs.mujoco import models, task, warp
 from s2pg.envs.mujoco.device import DeviceRobot
-from s2pg.envs.mujoco.mjx import mjx
+from s2pg.envs.mujoco.models import mjx
 from s2pg.envs.mujoco.options import RobotOptions
 from s2pg.envs.mujoco.parity import BOUNDS, differences
 from s2pg.envs.mujoco.robots import ROBOTS
@@ -181,7 +181,7 @@ def test_a_capsule_on_the_ground_has_the_contact_frames_of_c(steep):
 
 @installed
 def test_what_warp_does_not_support_is_named():
-    model = models.load(ROBOTS["hopper"])
+    model = models.load(ROBOTS["hopper"].xml)
     model.opt.solver = models.mujoco().mjtSolver.mjSOL_PGS
     with pytest.raises(UserError, match=r"^M[^\n]* cannot run hopper \([^\n]*PGS[^\n]*\): take backend=gymnasium$"):
         WarpSimulator("hopper", model, RobotOptions())

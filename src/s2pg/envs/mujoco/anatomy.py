@@ -130,9 +130,7 @@ def bounded(part: Part, least: float) -> Part:
     return dataclasses.replace(part, inertia=(*moments, 0.0, 0.0, 0.0))
 
 
-def build(
-    name: str, parts: Sequence[Part], motors: Sequence[str], limit: float, camera: str, size: float = 1.0
-) -> Any:
+def build(name: str, parts: Sequence[Part], motors: Sequence[str], limit: float, camera: str, size: float = 1.0) -> Any:
     """Compiles a robot; `motors` are joints in the order of actions, which go from -limit to limit."""
     joints = {joint.name: joint for part in parts for joint in part.joints}
     gears = (f'<motor name="{each}" joint="{each}" gear="{joints[each].gear!r}"/>' for each in motors)

@@ -39,7 +39,8 @@ def _lumbar(name: str, axis: tuple, range: tuple, gear: float, stiffness: float)
 TRUNK = (
     _part(
         "pelvis", "world", (0.0, 0.0, 0.975), 13.5729922649758, (-0.0721882, 0.0, 0.0), (0.123517, 0.104653, 0.0695686),
-        quat=(1.0, 1.0, 0.0, 0.0), joints=root((X, Z, Y, Z, X, Y)), capsules=(((-0.07, 0.0, -0.07, -0.07, 0.0, 0.07), 0.09),),
+        quat=(1.0, 1.0, 0.0, 0.0), joints=root((X, Z, Y, Z, X, Y)),
+        capsules=(((-0.07, 0.0, -0.07, -0.07, 0.0, 0.07), 0.09),),
     ),
 )  # fmt: skip
 LEG = (

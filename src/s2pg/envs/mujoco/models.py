@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 import threading
@@ -11,10 +13,11 @@ from typing import Any
 
 import gymnasium
 
-from s2pg.envs.mujoco.robots import Robot
 from s2pg.envs.spaces import box
 from s2pg.errors import UserError
 from s2pg.types import Box
+
+_IMPORTING = threading.Lock()
 
 
 def mujoco() -> ModuleType:
@@ -28,6 +31,22 @@ def mujoco() -> ModuleType:
     except ImportError as error:
         raise UserError(f"MuJoCo is missing ({error}): pip install 'mujoco==3.17.0'") from None
     return package
+
+
+def mjx() -> ModuleType:
+    """Imports the package, or says in one line what to do instead."""
+    mujoco()
+    with _IMPORTING:  # another thread may have it half imported
+        if there := sys.modules.get("mujoco.mjx"):
+            return there
+        try:
+            # It prints what it did not find and does not need; stdout is one for the whole process.
+            with contextlib.redirect_stdout(io.StringIO()):
+                from mujoco import mjx as package
+        except ImportError as error:
+            remedy = "pip install 'mujoco-mjx==3.17.0', or backend=gymnasium"
+            raise UserError(f"MJX is missing ({error}): {remedy}") from None
+        return package
 
 
 class _Quiet:
@@ -53,9 +72,9 @@ class _Quiet:
 quiet = _Quiet()
 
 
-def load(robot: Robot) -> Any:
-    """Loads the robot's own model from Gymnasium's assets."""
-    path = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / robot.xml
+def load(file: str) -> Any:
+    """Loads a robot's model from Gymnasium's assets."""
+    path = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / file
     with quiet:  # one of the models uses a setting that MuJoCo calls outdated
         return mujoco().MjModel.from_xml_path(str(path))
 
@@ -66,6 +85,6 @@ def motors(model: Any) -> Box:
     return box(low, high, (model.nu,))
 
 
-def control_step(robot: Robot, model: Any) -> float:
+def control_step(frame_skip: int, model: Any) -> float:
     """Tells how many seconds lie between two decisions."""
-    return float(model.opt.timestep) * robot.frame_skip
+    return float(model.opt.timestep) * frame_skip
