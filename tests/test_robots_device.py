@@ -16,7 +16,7 @@ from s2pg.envs.mujoco import models
 from s2pg.envs.mujoco.contacts import as_in_c
 from s2pg.envs.mujoco.device import DeviceRobot
 from s2pg.envs.mujoco.host import HostRobot
-from s2pg.envs.mujoco.models import mjx
+from s2pg.envs.mujoco.mjx import mjx
 from s2pg.envs.mujoco.options import RobotOptions
 from s2pg.envs.mujoco.parity import ALIKE, BOUNDS, Difference, differences
 from s2pg.envs.mujoco.randomise import MassScaler
@@ -82,7 +82,7 @@ def test_a_step_in_mjx_is_one_in_c(id):
 
 def test_what_is_out_of_bounds_is_named():
     fine = np.zeros((4, 2))
-    same = Difference(fine, dict.fromkeys(("positions", "velocities", "masses", "reward"), fine), (fine, fine))
+    same = Difference(fine, dict.fromkeys(("positions", "velocities", "hidden", "reward"), fine), (fine, fine))
     assert same.broken(ALIKE) == []
     groups = same.groups | {"velocities": np.array([[0.0, 0.002], [0.0, np.nan], [0.0, 0.0], [0.0, 0.0]])}
     worse = same._replace(groups=groups, start=fine + 1.0, ends=(fine, fine + 1))

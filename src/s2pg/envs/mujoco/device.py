@@ -69,7 +69,7 @@ class DeviceRobot(Env):
         if self.setup.integrator == "euler":
             model.opt.integrator = package.mjtIntegrator.mjINT_EULER
         self.simulator = SIMULATORS[backend](id, model, self.setup)
-        self.pool, self.hidden = self.variants.pool()
+        self.pool, self.hidden = self.variants.pool(self.simulator.model)
         self.robot_views = RobotViews(id, robot, model, self.setup.hide, self.variants.size)
         self.motors = models.motors(model)
         self.dt = models.control_step(robot.frame_skip, model)  # pyright: ignore[reportIncompatibleVariableOverride]

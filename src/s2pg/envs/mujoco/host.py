@@ -42,7 +42,7 @@ class Simulations:
         # Rows of these arrays, and the simulations' own: asking for either anew costs more than a copy between them.
         self._copies = [self._parts(i) for i in range(count)]
         self._motors = [data.ctrl for data in self.data]
-        self._frame = np.zeros(count, int)  # steps since the first frame of a motion, where the episode began in one
+        self.frame = np.zeros(count, int)  # steps since the first frame of a motion, where the episode began in one
         self._random = [np.random.default_rng(0)] * count
         self._broken = np.zeros(count, bool)
         self.views = {name: np.zeros((count, size), np.float32) for name, size in robot_views.sizes.items()}
@@ -83,9 +83,9 @@ class Simulations:
         """Begins an episode: a model, then positions and velocities around those at rest or in a motion."""
         self._random[i] = random
         self.remodel(i, self._variants.draw(random))
-        self._frame[i] = random.integers(self.robot.frames) if self.robot.frames else 0
+        self.frame[i] = random.integers(self.robot.frames) if self.robot.frames else 0
         scale, model, normal = self.robot.noise, self.models[i], self.robot.normal
-        qpos, qvel = self.robot.start(np, model.qpos0, np.zeros(model.nv), self.hidden[i], self._frame[i])
+        qpos, qvel = self.robot.start(np, model.qpos0, np.zeros(model.nv), self.hidden[i], self.frame[i])
         qpos = qpos + random.uniform(-scale, scale, model.nq)
         moving = scale * random.standard_normal(model.nv) if normal else random.uniform(-scale, scale, model.nv)
         self.place_at(i, qpos, qvel + moving)
@@ -116,7 +116,7 @@ class Simulations:
             noise = np.zeros((len(lanes), self.robot_views.shown.size))
             for row, i in zip(noise, lanes, strict=True):
                 row[:] = self._options.noise * self._random[i].standard_normal(row.size)
-        for name, view in self.robot_views.views(np, physics, self.hidden[index], self._frame[index], noise).items():
+        for name, view in self.robot_views.views(np, physics, self.hidden[index], self.frame[index], noise).items():
             self.views[name][index] = view
 
     def _run(self, lanes: np.ndarray, controls: np.ndarray) -> None:
@@ -144,11 +144,11 @@ class Simulations:
         before = self._physics.place[index].copy()
         with models.quiet:  # a simulation that breaks down is counted, not told of
             self._run_all(index, controls)
-        self._frame[index] += 1
+        self.frame[index] += 1
         rows, physics = self._of(index)
         with np.errstate(invalid="ignore", over="ignore"):
             reward, terminated = self.robot.outcome(
-                np, before, physics, controls, self.seconds, self.hidden[rows], self._frame[rows]
+                np, before, physics, controls, self.seconds, self.hidden[rows], self.frame[rows]
             )
             fast = np.maximum(np.abs(physics.qpos).max(-1), np.abs(physics.qvel).max(-1))
             diverged = self._broken[index] | ~(fast < LARGEST) | ~np.isfinite(reward)  # True for NaN as well

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
+import threading
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -12,13 +17,29 @@ from jaxtyping import Array
 from s2pg.envs.mujoco import models
 from s2pg.envs.mujoco.contacts import as_in_c
 from s2pg.envs.mujoco.definition import Physics, Robot
-from s2pg.envs.mujoco.models import mjx
 from s2pg.envs.mujoco.options import CommonOptions
 from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.errors import UserError
 
+_IMPORTING = threading.Lock()
 # Recent GPUs round the factors of matrix products to ten bits unless one asks; physics is in full single precision.
 PRECISION = "highest"
+
+
+def mjx() -> ModuleType:
+    """Imports the package, or says in one line what to do instead."""
+    models.mujoco()
+    with _IMPORTING:  # another thread may have it half imported
+        if there := sys.modules.get("mujoco.mjx"):
+            return there
+        try:
+            # It prints what it did not find and does not need; stdout is one for the whole process.
+            with contextlib.redirect_stdout(io.StringIO()):
+                from mujoco import mjx as package
+        except ImportError as error:
+            remedy = "pip install 'mujoco-mjx==3.17.0', or backend=gymnasium"
+            raise UserError(f"MJX is missing ({error}): {remedy}") from None
+        return package
 
 
 class Start(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import sys
 import threading
@@ -17,8 +15,6 @@ from s2pg.envs.spaces import box
 from s2pg.errors import UserError
 from s2pg.types import Box
 
-_IMPORTING = threading.Lock()
-
 
 def mujoco() -> ModuleType:
     """Imports the package, or says in one line how to get it."""
@@ -31,22 +27,6 @@ def mujoco() -> ModuleType:
     except ImportError as error:
         raise UserError(f"MuJoCo is missing ({error}): pip install 'mujoco==3.17.0'") from None
     return package
-
-
-def mjx() -> ModuleType:
-    """Imports the package, or says in one line what to do instead."""
-    mujoco()
-    with _IMPORTING:  # another thread may have it half imported
-        if there := sys.modules.get("mujoco.mjx"):
-            return there
-        try:
-            # It prints what it did not find and does not need; stdout is one for the whole process.
-            with contextlib.redirect_stdout(io.StringIO()):
-                from mujoco import mjx as package
-        except ImportError as error:
-            remedy = "pip install 'mujoco-mjx==3.17.0', or backend=gymnasium"
-            raise UserError(f"MJX is missing ({error}): {remedy}") from None
-        return package
 
 
 class _Quiet:

@@ -64,7 +64,8 @@ def _missing(path: str | Path, name: str, there: Sequence[str]) -> UserError:
 def closed(clip: Clip, bridge: float = BRIDGE) -> Clip:
     """Closes a clip of a stride into a cycle by a cubic bridge from its end to its beginning, at 100 frames a second.
 
-    It is cut where the bridge bends least: a clip that lacks a little of a stride stays whole, a longer one is cut.
+    It is cut where the beginning is what the end leads to: a clip that lacks a little of a stride stays whole, and one
+    that goes on beyond it is shortened.
     """
     count = len(clip.qpos)
     if count < 4:
@@ -72,7 +73,8 @@ def closed(clip: Clip, bridge: float = BRIDGE) -> Clip:
     ends = np.arange(count // 2, count)
     ahead = bridge * (clip.qvel[ends] + clip.qvel[0]) / 2
     gap = (clip.qpos[0] - clip.qpos[ends] - ahead)[:, 2:]  # nothing says where on the ground a stride ends
-    turn = bridge * (clip.qvel[0] - clip.qvel[ends])
+    push = np.gradient(clip.qvel, axis=0) * clip.rate
+    turn = bridge * (clip.qvel[0] - clip.qvel[ends] - bridge * (push[ends] + push[0]) / 2)
     end = int(ends[np.argmin(np.square(gap).sum(axis=1) + np.square(turn).sum(axis=1))])
     goal = clip.qpos[0].copy()
     goal[:2] = clip.qpos[end, :2] + ahead[end - ends[0], :2]

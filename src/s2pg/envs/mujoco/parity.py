@@ -97,7 +97,8 @@ def differences(id: str, backend: str, lanes: int, stepped: int = 32, seed: int 
     for i, state in enumerate(states):
         here.place_at(i, *state)
     qpos, qvel = (jnp.asarray(np.stack(part), jnp.float32) for part in zip(*states, strict=True))
-    begun, views = jax.jit(lambda: _begin(there, qpos, qvel, jnp.asarray(which)))()
+    frame = jnp.asarray(here.frame) if there.robot.frames else ()
+    begun, views = jax.jit(lambda: _begin(there, qpos, qvel, jnp.asarray(which), frame))()
     start = np.abs(np.asarray(views["critic"]) - here.views["critic"])
     actions = random.uniform(-1, 1, (lanes, task.model.nu)).astype(np.float32)
     _, step = jax.jit(jax.vmap(there.step))(begun, jnp.asarray(actions), jax.random.split(jax.random.key(0), lanes))
@@ -112,9 +113,9 @@ def differences(id: str, backend: str, lanes: int, stepped: int = 32, seed: int 
     return Difference(start, named | {"reward": np.abs(np.asarray(step.reward) - moved.reward)}, ends)
 
 
-def _begin(robot: DeviceRobot, qpos: Any, qvel: Any, which: Any) -> tuple[EnvState, dict[str, Any]]:
+def _begin(robot: DeviceRobot, qpos: Any, qvel: Any, which: Any, frame: Any) -> tuple[EnvState, dict[str, Any]]:
     """Environments at the start of an episode in these states, and what they show."""
     lanes = len(which)
-    inner = jax.vmap(robot.at)(qpos, qvel, which, jax.random.split(jax.random.key(0), lanes))
+    inner = jax.vmap(robot.at)(qpos, qvel, which, jax.random.split(jax.random.key(0), lanes), frame)
     begun = EnvState(inner, jnp.zeros(lanes, jnp.int32), jnp.zeros((lanes, robot.action.size)))
     return begun, jax.vmap(robot.views)(begun.inner, begun.elapsed)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from s2pg.envs.mujoco.models import mjx, mujoco
+from s2pg.envs.mujoco.models import mujoco
 
 
 class Variants(ABC):
@@ -34,8 +34,11 @@ class Variants(ABC):
         """Makes what finds the model of hidden numbers for one of many robots."""
 
     @abstractmethod
-    def pool(self) -> tuple[dict[str, Array], Array]:
-        """Lists what differs between models, field by field, and their hidden numbers [models, size]."""
+    def pool(self, like: Any) -> tuple[dict[str, Array], Array]:
+        """Lists what differs between models, field by field, and their hidden numbers [models, size].
+
+        `like` is the model on the device, which has fewer fields, and some in other shapes.
+        """
 
     def drawn(self, which: Any) -> Any:
         """Finds the model that stands for an entry of the pool in a picture."""
@@ -58,11 +61,11 @@ class Table(Variants):
         """Looks a model up: robots share them."""
         return lambda hidden: self.models[int(np.argmin(np.abs(self.hidden - hidden).sum(axis=1)))]
 
-    def pool(self) -> tuple[dict[str, Array], Array]:
+    def pool(self, like: Any) -> tuple[dict[str, Array], Array]:
         """Lists all of them."""
         names = {name for other in self.models[1:] for name in differing(self.model, other)}
         rows = {name: np.stack([getattr(model, name) for model in self.models]) for name in sorted(names)}
-        return _on_device(rows), jnp.asarray(self.hidden, jnp.float32)
+        return _on_device(rows, like), jnp.asarray(self.hidden, jnp.float32)
 
     def drawn(self, which: Any) -> Any:
         """Finds the model itself."""
@@ -84,7 +87,7 @@ class Masses(Variants):
         """Weighs a copy of the model anew each time."""
         return MassScaler(self.model).weigh
 
-    def pool(self) -> tuple[dict[str, Array], Array]:
+    def pool(self, like: Any) -> tuple[dict[str, Array], Array]:
         """Makes so many models as were asked for."""
         random, scaler = np.random.default_rng(0), MassScaler(self.model)
         heavier = np.stack([self.draw(random) for _ in range(self._variants)])
@@ -95,18 +98,23 @@ class Masses(Variants):
             for name, kept in rows.items():
                 kept.append(getattr(now, name).copy())
         stacked = {name: np.stack(kept) for name, kept in rows.items()}
-        return _on_device(stacked), jnp.asarray(heavier, jnp.float32)
+        return _on_device(stacked, like), jnp.asarray(heavier, jnp.float32)
 
 
 def differing(model: Any, other: Any) -> list[str]:
-    """Names what differs between two compiled models, of all that a simulator on the device asks for."""
-    known = {field.name for field in dataclasses.fields(mjx().Model)}
-    names = [name for name in dir(model) if name in known and isinstance(getattr(model, name), np.ndarray)]
+    """Names the fields that differ between two compiled models."""
+    names = [name for name in dir(model) if isinstance(getattr(model, name), np.ndarray)]
     return [name for name in names if not np.array_equal(getattr(model, name), getattr(other, name))]
 
 
-def _on_device(rows: dict[str, np.ndarray]) -> dict[str, Array]:
-    return {name: jnp.asarray(stacked, jnp.float32) for name, stacked in rows.items()}
+def _on_device(rows: dict[str, np.ndarray], like: Any) -> dict[str, Array]:
+    """Takes what the device's model has, in its shapes."""
+    known = {field.name for field in dataclasses.fields(like)}
+    return {
+        name: jnp.asarray(stacked, jnp.float32).reshape(len(stacked), *getattr(like, name).shape)
+        for name, stacked in rows.items()
+        if name in known
+    }
 
 
 def draw_masses(links: int, masses: float, spread: str, random: np.random.Generator) -> np.ndarray:

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from s2pg.envs.mujoco.definition import Physics
-from s2pg.envs.mujoco.mjx import MjxSimulator, Motion, Start, begin, look
-from s2pg.envs.mujoco.models import mjx
+from s2pg.envs.mujoco.mjx import MjxSimulator, Motion, Start, begin, look, mjx
 from s2pg.envs.mujoco.options import CommonOptions
 from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.errors import UserError
