@@ -14,17 +14,17 @@ import numpy as np
 from s2pg.envs.mujoco import released
 from s2pg.envs.mujoco.atlas_carry import JOINTS as ATLAS_JOINTS
 from s2pg.envs.mujoco.atlas_carry import WEIGHTS, atlas
-from s2pg.envs.mujoco.definition import Physics, Robot
+from s2pg.envs.mujoco.definition import POSITIONS, VELOCITIES, Physics, Robot
 from s2pg.envs.mujoco.humanoid_ages import JOINTS, SIZES, humanoid
 from s2pg.envs.mujoco.motions import Clip, closed, frames, resized, tracking_reward
 from s2pg.envs.mujoco.options import CommonOptions
 from s2pg.envs.mujoco.randomise import Table, Variants
-from s2pg.errors import UserError
 from s2pg.options import option, redefine
 
 LOADS = 64  # models of other weights that episodes are drawn from
 RELEASED, OWN = "loco-mujoco", "own"
 SPEEDS = {"walk": 1.25, "run": 2.5}  # what is rewarded, in m/s of an adult
+RELEASED_SKIP = 10  # steps of 1 ms that the released models make for each decision
 PI = np.pi
 
 
@@ -41,13 +41,13 @@ class BodyOptions(CommonOptions):
         OWN, "own, or loco-mujoco: the released one, where that package is installed", choices=(OWN, RELEASED)
     )
 
-    def check(self, robot: str, backend: str) -> None:
-        """Refuses what does not go together."""
-        super().check(robot, backend)
+    def mismatch(self, robot: str, backend: str) -> str | None:
+        """Tells what does not go together."""
         if self.reward == "tracking" and not self.demos:
-            raise UserError(f"reward=tracking of {robot} needs a motion: demos=FILE.npz")
+            return f"reward=tracking of {robot} needs a motion: demos=FILE.npz"
         if self.model == RELEASED and backend != "gymnasium":
-            raise UserError(f"model={RELEASED} of {robot} is for backend=gymnasium")
+            return f"model={RELEASED} of {robot} is for backend=gymnasium"
+        return None
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class HumanoidOptions(BodyOptions):
         "sound", "sound, or released: centres of mass stay where an adult's are", choices=("sound", "released")
     )
 
-    def check(self, robot: str, backend: str) -> None:
+    def mistake(self, robot: str, backend: str) -> str | None:
         """Refuses other sizes."""
-        super().check(robot, backend)
         if self.size not in (0.0, *SIZES):
-            raise UserError(f"size of {robot} must be 0.4, 0.6, 0.8 or 1, or 0 for any of them, not {self.size:g}")
+            return f"size of {robot} must be 0.4, 0.6, 0.8 or 1, or 0 for any of them, not {self.size:g}"
+        return self.mismatch(robot, backend)
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class AtlasOptions(BodyOptions):
         "uniform", "what is drawn: uniform between 0.1 and 10 kg, or grid: 0.1, 1, 5 or 10", choices=("uniform", "grid")
     )
 
-    def check(self, robot: str, backend: str) -> None:
+    def mistake(self, robot: str, backend: str) -> str | None:
         """Refuses boxes that weigh next to nothing."""
-        super().check(robot, backend)
         if 0.0 < self.weight < WEIGHTS[0]:
-            raise UserError(f"weight of {robot} must be between {WEIGHTS[0]} and {WEIGHTS[-1]:g}, not {self.weight:g}")
+            return f"weight of {robot} must be between {WEIGHTS[0]} and {WEIGHTS[-1]:g}, not {self.weight:g}"
+        return self.mismatch(robot, backend)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,16 +97,21 @@ class Body(Robot):
     tracked: bool = False  # whether following the motion is rewarded
 
     @abstractmethod
+    def target(self, options: Any) -> float:
+        """Tells the speed that is rewarded, in m/s of an adult."""
+
+    @abstractmethod
     def size(self, xp: Any, hidden: Any) -> Any:
         """Tells how large a body is beside an adult."""
 
     def configured(self, options: Any) -> Body:
         """Reads the motion, and takes the released simulator with the released model."""
-        skip = 10 if options.model == RELEASED else self.frame_skip
+        skip = RELEASED_SKIP if options.model == RELEASED else self.frame_skip
+        made = replace(self, frame_skip=skip, speed=self.target(options))
         if not options.demos:
-            return replace(self, frame_skip=skip)
+            return made
         motion, tracked = frames(options.demos, self.joints), options.reward == "tracking"
-        return replace(self, frame_skip=skip, noise=0.0, motion=closed(motion) if tracked else motion, tracked=tracked)
+        return replace(made, noise=0.0, motion=closed(motion) if tracked else motion, tracked=tracked)
 
     @property
     def frames(self) -> int:
@@ -119,6 +124,10 @@ class Body(Robot):
         size, at = self.size(xp, hidden), frame % self.frames
         qpos, qvel = (resized(xp, xp.asarray(part)[at], size) for part in self.motion[:2])
         return qpos, qvel
+
+    def groups(self, xp: Any, physics: Physics) -> dict[str, Any]:
+        """Shows positions, but for where on the ground it is, and velocities."""
+        return {POSITIONS: physics.qpos[..., self.skipped :], VELOCITIES: physics.qvel}
 
     def start(self, xp: Any, qpos: Any, qvel: Any, hidden: Any, frame: Any) -> tuple[Any, Any]:
         """Places a body in a frame of the motion, at the origin of the ground."""
@@ -153,9 +162,9 @@ class HumanoidAges(Body):
 
     options: ClassVar[type[CommonOptions]] = HumanoidOptions
 
-    def configured(self, options: Any) -> Body:
-        """Takes the speed of the gait, too."""
-        return replace(super().configured(options), speed=SPEEDS[options.gait])
+    def target(self, options: HumanoidOptions) -> float:
+        """Tells that of the gait."""
+        return SPEEDS[options.gait]
 
     def size(self, xp: Any, hidden: Any) -> Any:
         """Tells the size, which is what is hidden."""
@@ -175,6 +184,10 @@ class AtlasCarry(Body):
     """Atlas with a box of unknown weight."""
 
     options: ClassVar[type[CommonOptions]] = AtlasOptions
+
+    def target(self, options: AtlasOptions) -> float:
+        """Tells that of a walk."""
+        return SPEEDS["walk"]
 
     def size(self, xp: Any, hidden: Any) -> Any:
         """Is as large as an adult."""

@@ -50,30 +50,30 @@ class Robot(ABC):
     # What goes with the velocities when they are hidden: what is made from them, and what would tell the masses.
     with_velocities: tuple[str, ...] = ()
 
+    @abstractmethod
     def configured(self, options: Any) -> Robot:
         """Makes the task that options ask for."""
-        return self
 
     @abstractmethod
     def variants(self, options: Any) -> Variants:
         """Makes the models that episodes are drawn from."""
 
     @property
+    @abstractmethod
     def frames(self) -> int:
         """Counts the frames of a motion that episodes begin in; 0: they begin around the model at rest."""
-        return 0
 
+    @abstractmethod
     def start(self, xp: Any, qpos: Any, qvel: Any, hidden: Any, frame: Any) -> tuple[Any, Any]:
         """Places a robot where an episode begins, noise aside; `qpos` and `qvel` are those of the model at rest."""
-        return qpos, qvel
 
+    @abstractmethod
     def groups(self, xp: Any, physics: Physics) -> dict[str, Any]:
         """Shows the observation, group by group."""
-        return {POSITIONS: physics.qpos[..., self.skipped :], VELOCITIES: physics.qvel}
 
+    @abstractmethod
     def privileged(self, xp: Any, hidden: Any, frame: Any) -> Any:
         """Shows what only a critic sees, beside the observation."""
-        return hidden
 
     @abstractmethod
     def outcome(

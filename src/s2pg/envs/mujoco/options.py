@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ ONLY_ON |= dict.fromkeys(("contacts", "constraints"), ("warp",))
 
 
 @dataclasses.dataclass(frozen=True)
-class CommonOptions:
+class CommonOptions(ABC):
     """What any robot is made with, whatever simulates it; the last ones are for the device alone."""
 
     hide: str | int | Sequence[int | str] = option(
@@ -64,6 +65,12 @@ class CommonOptions:
         for name, backends in ONLY_ON.items():
             if backend not in backends and name in self.changed():
                 raise UserError(f"option '{name}' of {robot} is for backend={' or '.join(backends)}")
+        if mistake := self.mistake(robot, backend):
+            raise UserError(mistake)
+
+    @abstractmethod
+    def mistake(self, robot: str, backend: str) -> str | None:
+        """Tells in one line what else is wrong with these options, if anything is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,3 +82,7 @@ class RobotOptions(CommonOptions):
     )
     spread: str = option("uniform", "of masses: uniform, or three for one of -masses, 0 and +masses", choices=SPREADS)
     variants: int = option(1024, "models of other masses that the device draws from", low=1)
+
+    def mistake(self, robot: str, backend: str) -> str | None:
+        """Finds none: they go together as they like."""
+        return None

@@ -40,9 +40,9 @@ class Variants(ABC):
         `like` is the model on the device, which has fewer fields, and some in other shapes.
         """
 
+    @abstractmethod
     def drawn(self, which: Any) -> Any:
         """Finds the model that stands for an entry of the pool in a picture."""
-        return self.model
 
 
 class Table(Variants):
@@ -91,7 +91,8 @@ class Masses(Variants):
         """Makes so many models as were asked for."""
         random, scaler = np.random.default_rng(0), MassScaler(self.model)
         heavier = np.stack([self.draw(random) for _ in range(self._variants)])
-        names = differing(self.model, scaler.weigh(np.full(self.size, self._masses)))
+        # Unevenly: what depends on centres of mass alone would otherwise stay.
+        names = differing(self.model, scaler.weigh(self._masses * np.linspace(0.5, 1.0, self.size)))
         rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
         for each in heavier:
             now = scaler.weigh(each)
@@ -99,6 +100,10 @@ class Masses(Variants):
                 kept.append(getattr(now, name).copy())
         stacked = {name: np.stack(kept) for name, kept in rows.items()}
         return _on_device(stacked, like), jnp.asarray(heavier, jnp.float32)
+
+    def drawn(self, which: Any) -> Any:
+        """Finds the usual one: masses do not show."""
+        return self.model
 
 
 def differing(model: Any, other: Any) -> list[str]:

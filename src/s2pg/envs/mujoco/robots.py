@@ -13,6 +13,7 @@ from s2pg.envs.mujoco.definition import (
     BODY_VELOCITIES,
     CONTACTS,
     INERTIA,
+    POSITIONS,
     VELOCITIES,
     Physics,
     Robot,
@@ -46,10 +47,29 @@ class GymRobot(Robot):
         model = models.load(self.xml)
         return Masses(model, options.masses, options.spread, options.variants) if options.masses else Table([model])
 
+    def configured(self, options: RobotOptions) -> Robot:
+        """Is what it is: options change its models and views alone."""
+        return self
+
+    @property
+    def frames(self) -> int:
+        """Episodes begin at rest."""
+        return 0
+
+    def start(self, xp: Any, qpos: Any, qvel: Any, hidden: Any, frame: Any) -> tuple[Any, Any]:
+        """Begins at rest."""
+        return qpos, qvel
+
+    def privileged(self, xp: Any, hidden: Any, frame: Any) -> Any:
+        """Shows the masses."""
+        return hidden
+
     def groups(self, xp: Any, physics: Physics) -> dict[str, Any]:
         """The observation in Gymnasium's order, group by group."""
-        seen = super().groups(xp, physics)
-        seen[VELOCITIES] = _clip(xp, physics.qvel, self.velocity_clip)
+        seen = {
+            POSITIONS: physics.qpos[..., self.skipped :],
+            VELOCITIES: _clip(xp, physics.qvel, self.velocity_clip),
+        }
         for name in self.derived:
             match name:
                 case "contact_forces":  # the world's are left out
