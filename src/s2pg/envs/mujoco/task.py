@@ -25,7 +25,7 @@ NAMES = {
 BACKENDS_TOLD = "It runs on the host (C MuJoCo) or on the device (MJX, MuJoCo Warp)."
 # What the bodies of the imitation experiments are; Gymnasium's robots are told from their names.
 ABOUT = {
-    "humanoid-ages": f"""LocoMuJoCo's humanoid of four hidden sizes walks or runs.
+    "humanoid-ages": f"""LocoMuJoCo's humanoid, its size hidden, walks or runs.
 
     {BACKENDS_TOLD} Episodes begin upright or in frames of a motion (demos).
     """,
