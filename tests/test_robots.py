@@ -10,10 +10,11 @@ import pytest
 
 import s2pg
 from s2pg.envs.mujoco import models
+from s2pg.envs.mujoco.definition import LARGEST
 from s2pg.envs.mujoco.host import HostRobot, Simulations
 from s2pg.envs.mujoco.options import RobotOptions
 from s2pg.envs.mujoco.randomise import MassScaler, draw_masses
-from s2pg.envs.mujoco.robots import LARGEST, ROBOTS
+from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.envs.mujoco.task import NAMES
 from s2pg.io.sinks import read_metrics
 
@@ -29,7 +30,7 @@ def _assert_same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_a_robot_moves_shows_pays_and_ends_as_gymnasiums_does(id, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # Gymnasium's cheetah makes MuJoCo write a log file
     theirs, ours = gymnasium.make(NAMES[id]).unwrapped, HostRobot(id).simulations(1)
@@ -55,7 +56,7 @@ def test_a_robot_moves_shows_pays_and_ends_as_gymnasiums_does(id, tmp_path, monk
     assert (ended > 0) == ROBOTS[id].ends
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_speeds_and_blows_beyond_the_usual_count_as_gymnasium_counts_them(id, tmp_path, monkeypatch):
     """Robots thrown about: where velocities, forces and costs are clipped, and states are no longer healthy."""
     monkeypatch.chdir(tmp_path)
@@ -82,7 +83,7 @@ def test_speeds_and_blows_beyond_the_usual_count_as_gymnasium_counts_them(id, tm
     assert ends == ({True, False} if ROBOTS[id].ends else {False})
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_episodes_begin_around_rest_as_gymnasiums_do(id, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     theirs, ours = gymnasium.make(NAMES[id]).unwrapped, HostRobot(id).simulations(1)
@@ -115,7 +116,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("masses", [0.0, 0.3])
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_the_policy_sees_what_is_not_hidden_and_the_critic_everything(id, masses):
     for hide, seen in SEEN.items():
         if id not in seen:
@@ -133,7 +134,7 @@ def test_the_policy_sees_what_is_not_hidden_and_the_critic_everything(id, masses
 
 
 @pytest.mark.parametrize("masses", [0.0, 0.3])
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_the_policy_sees_nothing_of_velocities_and_masses(id, masses):
     robots = HostRobot(id, RobotOptions(masses=masses)).simulations(2)
     for i in range(2):
@@ -146,7 +147,7 @@ def test_the_policy_sees_nothing_of_velocities_and_masses(id, masses):
     assert (views["policy"][0] != views["policy"][1]).any()
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_masses_inertias_and_what_the_critic_sees_of_them_agree_after_every_reset(id):
     task = HostRobot(id, RobotOptions(masses=0.3, horizon=2))
     lanes, base = task.lanes([0], 2), task.model
@@ -172,7 +173,7 @@ def test_the_robot_of_the_task_itself_is_weighed_by_nobody():
     mass = task.model.body_mass.copy()
     task.lanes([0], 3).reset()
     np.testing.assert_array_equal(task.model.body_mass, mass)
-    np.testing.assert_array_equal(mass, models.load(ROBOTS["hopper"]).body_mass)
+    np.testing.assert_array_equal(mass, models.load(ROBOTS["hopper"].xml).body_mass)
 
 
 def test_masses_are_spread_evenly_or_over_three_values():
@@ -195,9 +196,9 @@ def test_the_same_seed_weighs_the_same_and_every_lane_otherwise():
     assert len(np.unique(np.concatenate([one, other]), axis=0)) == 8
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_weighing_again_and_again_leaves_no_trace(id):
-    model, random = models.load(ROBOTS[id]), np.random.default_rng(0)
+    model, random = models.load(ROBOTS[id].xml), np.random.default_rng(0)
     fresh, used = MassScaler(model), MassScaler(model)
     for _ in range(100):
         used.weigh(draw_masses(LINKS[id], 0.9, "uniform", random))
@@ -209,10 +210,10 @@ def test_weighing_again_and_again_leaves_no_trace(id):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_heavier_robots_fall_alike_and_accelerate_less(id):
     """Robots in the air, their links 30 % heavier: physics that anybody can check."""
-    weighed, found = MassScaler(models.load(ROBOTS[id])), {}
+    weighed, found = MassScaler(models.load(ROBOTS[id].xml)), {}
     for heavier in (0.0, 0.3):
         model = weighed.weigh(np.full(LINKS[id], heavier))
         data, jacobian = MUJOCO.MjData(model), np.zeros((3, model.nv))
@@ -256,7 +257,7 @@ def test_noise_is_on_what_the_policy_sees_alone_and_has_the_asked_for_size():
 
 @pytest.mark.parametrize("value", [np.nan, 1e12, 1e7])
 @pytest.mark.parametrize("warmed_up", [0, 1, 5])
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_a_simulation_that_breaks_down_ends_its_episode_and_no_other(
     id, warmed_up, value, tmp_path, monkeypatch, capfd
 ):
@@ -312,7 +313,7 @@ def test_training_counts_broken_simulations_and_goes_on(tmp_path, monkeypatch):
     assert all(np.isfinite([row["value_loss"], row["eval_return"]]).all() for row in rows)
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_two_threads_simulate_what_one_does(id):
     task, found = HostRobot(id, RobotOptions(masses=0.3, noise=0.1)), []
     for threads in (1, 2):
@@ -375,7 +376,7 @@ def test_a_robot_that_falls_in_the_last_step_has_ended_and_was_not_cut():
     assert step.terminated.tolist() == [[True, False]] and step.truncated.tolist() == [[False, True]]
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_actions_are_shares_of_what_the_motors_can_do(id):
     task = HostRobot(id)
     lanes = task.lanes([0], 3)

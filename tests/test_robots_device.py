@@ -19,8 +19,9 @@ from s2pg.envs.mujoco.host import HostRobot
 from s2pg.envs.mujoco.mjx import mjx
 from s2pg.envs.mujoco.options import RobotOptions
 from s2pg.envs.mujoco.parity import ALIKE, BOUNDS, Difference, differences
-from s2pg.envs.mujoco.randomise import MASS_FIELDS, MassScaler
+from s2pg.envs.mujoco.randomise import MassScaler
 from s2pg.envs.mujoco.robots import ROBOTS
+from s2pg.envs.mujoco.task import NAMES
 
 LANES, HORIZON, NOISE = 32, 3, 0.1
 KEY = jax.random.key(3)
@@ -81,7 +82,7 @@ def test_a_step_in_mjx_is_one_in_c(id):
 
 def test_what_is_out_of_bounds_is_named():
     fine = np.zeros((4, 2))
-    same = Difference(fine, dict.fromkeys(("positions", "velocities", "masses", "reward"), fine), (fine, fine))
+    same = Difference(fine, dict.fromkeys(("positions", "velocities", "hidden", "reward"), fine), (fine, fine))
     assert same.broken(ALIKE) == []
     groups = same.groups | {"velocities": np.array([[0.0, 0.002], [0.0, np.nan], [0.0, 0.0], [0.0, 0.0]])}
     worse = same._replace(groups=groups, start=fine + 1.0, ends=(fine, fine + 1))
@@ -161,15 +162,15 @@ def test_a_simulation_that_breaks_down_shows_the_last_that_was_good():
         np.testing.assert_allclose(step.last_obs[name][5], begun.obs[name][5], rtol=1e-6)
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_the_pool_holds_all_that_c_derives_from_masses(id):
-    env, model = DeviceRobot(id, RobotOptions(masses=0.3, variants=5)), models.load(ROBOTS[id])
+    env, model = DeviceRobot(id, RobotOptions(masses=0.3, variants=5)), models.load(ROBOTS[id].xml)
     model.opt.solver = models.mujoco().mjtSolver.mjSOL_NEWTON  # MJX has no other that these use
     weighed, base = MassScaler(model), mjx().put_model(model)
-    assert set(env.pool) == set(MASS_FIELDS) and env.heavier.shape == (5, model.nbody - 1)
-    for k, heavier in enumerate(np.asarray(env.heavier, float)):
+    assert {"body_mass", "body_inertia", "dof_M0"} <= set(env.pool) and env.hidden.shape == (5, model.nbody - 1)
+    for k, heavier in enumerate(np.asarray(env.hidden, float)):
         now = weighed.weigh(heavier)
-        for name in MASS_FIELDS:
+        for name in env.pool:
             np.testing.assert_allclose(env.pool[name][k], getattr(now, name), rtol=1e-4, atol=1e-7, err_msg=name)
         assert env.pool["body_mass"][k, 0] == model.body_mass[0]
     assert len(np.unique(env.pool["body_subtreemass"][:, 0])) == 5
@@ -179,15 +180,14 @@ def test_the_pool_holds_all_that_c_derives_from_masses(id):
         for (path, leaf), plain in zip(whole, jax.tree.leaves(base), strict=True)
         if not np.array_equal(leaf, plain)
     }
-    # The first two are for pictures, the third for tendons that have limits or friction.
-    assert other <= {*MASS_FIELDS, "cam_poscom0", "light_poscom0", "tendon_invweight0"}
+    assert other <= set(env.pool)
     assert not model.tendon_limited.any() and not model.tendon_frictionloss.any()
 
 
 @pytest.mark.parametrize(("spread", "values"), [("uniform", 40), ("three", 3)])
 def test_masses_of_the_pool_are_spread_as_asked(spread, values):
     env = DeviceRobot("hopper", RobotOptions(masses=0.3, spread=spread, variants=10))
-    assert len(np.unique(env.heavier)) == values and np.abs(env.heavier).max() <= np.float32(0.3)
+    assert len(np.unique(env.hidden)) == values and np.abs(env.hidden).max() <= np.float32(0.3)
 
 
 def test_lanes_draw_their_masses_from_the_whole_pool():
@@ -195,10 +195,10 @@ def test_lanes_draw_their_masses_from_the_whole_pool():
     begun = jax.jit(jax.vmap(env.begin))(jax.random.split(KEY, 64))
     assert set(np.asarray(begun.which).tolist()) == {0, 1, 2, 3}
     views = jax.vmap(env.views)(begun, jnp.zeros(64, int))
-    np.testing.assert_array_equal(views["critic"][:, -4:], env.heavier[begun.which])
+    np.testing.assert_array_equal(views["critic"][:, -4:], env.hidden[begun.which])
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_views_are_those_of_the_host(id):
     for options in ({}, {"hide": "none"}, {"hide": (0, 2), "masses": 0.3, "noise": 0.1}):
         env, host = DeviceRobot(id, RobotOptions(variants=2, **options)), HostRobot(id, RobotOptions(**options))
@@ -209,7 +209,7 @@ def test_views_are_those_of_the_host(id):
             np.testing.assert_array_equal(*(np.float32(getattr(each.action, side)) for each in (spec, host.spec)))
 
 
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_episodes_begin_where_they_do_on_the_host(id):
     env, host = DeviceRobot(id), HostRobot(id).simulations(1)
     begun = jax.jit(jax.vmap(env.begin))(jax.random.split(KEY, 200)).physics

@@ -18,11 +18,12 @@ from s2pg.envs.base import EnvState
 from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco import models, warp
 from s2pg.envs.mujoco.cameras import HEIGHT, WIDTH, Camera
+from s2pg.envs.mujoco.definition import Physics
 from s2pg.envs.mujoco.device import Inner
 from s2pg.envs.mujoco.gym import RobotEnv
 from s2pg.envs.mujoco.host import HostRobot
 from s2pg.envs.mujoco.options import RobotOptions
-from s2pg.envs.mujoco.robots import ROBOTS, Physics
+from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.envs.mujoco.task import NAMES
 from s2pg.envs.tasks import describe
 from s2pg.errors import UserError
@@ -35,7 +36,7 @@ MUJOCO = models.mujoco()
 
 def _can_draw():
     try:
-        Camera(models.load(ROBOTS["hopper"])).close()
+        Camera(models.load(ROBOTS["hopper"].xml)).close()
     except UserError:
         return False
     return True
@@ -70,7 +71,7 @@ def test_options_of_a_robot_may_come_as_text():
 
 
 def test_a_robot_is_described_and_runs_on_the_host_without_an_accelerator():
-    for id in ROBOTS:
+    for id in NAMES:
         assert NAMES[id] in tasks.descriptions()[id]
         assert "MJX" in tasks.about(id)
     here = s2pg.make("hopper")
@@ -221,7 +222,7 @@ def _state(qpos):
 
 
 @draws
-@pytest.mark.parametrize("id", ROBOTS)
+@pytest.mark.parametrize("id", NAMES)
 def test_a_robot_is_drawn_from_either_backend(id):
     lanes = HostRobot(id, RobotOptions(masses=0.3)).lanes([0], 2, render=True)
     lanes.reset()

@@ -53,7 +53,7 @@ def robot(**options):
 @installed
 @pytest.mark.parametrize(
     "id",
-    ["halfcheetah", *(pytest.param(id, marks=pytest.mark.slow) for id in ("hopper", "walker2d", "ant", "humanoid"))],
+    ["halfcheetah", *(pytest.param(id, marks=pytest.mark.slow) for id in BOUNDS if id != "halfcheetah")],
 )
 def test_a_step_in_warp_is_one_in_c(id):
     found = differences(id, "warp", 32)
@@ -181,7 +181,7 @@ def test_a_capsule_on_the_ground_has_the_contact_frames_of_c(steep):
 
 @installed
 def test_what_warp_does_not_support_is_named():
-    model = models.load(ROBOTS["hopper"])
+    model = models.load(ROBOTS["hopper"].xml)
     model.opt.solver = models.mujoco().mjtSolver.mjSOL_PGS
     with pytest.raises(UserError, match=r"^M[^\n]* cannot run hopper \([^\n]*PGS[^\n]*\): take backend=gymnasium$"):
         WarpSimulator("hopper", model, RobotOptions())

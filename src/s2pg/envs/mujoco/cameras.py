@@ -16,6 +16,7 @@ class Camera:
     """Follows the robot of one model, as its file says."""
 
     def __init__(self, model: Any):
+        self.model = model
         try:
             self._renderer = mujoco().Renderer(model, HEIGHT, WIDTH)
         except Exception as error:  # each of MuJoCo's three backends has errors of its own
@@ -29,3 +30,12 @@ class Camera:
     def close(self) -> None:
         """Frees the renderer."""
         self._renderer.close()
+
+
+def camera_of(model: Any, before: Camera | None) -> Camera:
+    """Finds the camera of a model: the one before, if that is its own; opening another takes longer than a picture."""
+    if before and before.model is model:
+        return before
+    if before:
+        before.close()
+    return Camera(model)

@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import spaces
 
 from s2pg.envs.mujoco import models
-from s2pg.envs.mujoco.cameras import Camera
+from s2pg.envs.mujoco.cameras import Camera, camera_of
 from s2pg.envs.mujoco.host import HostRobot
-from s2pg.envs.mujoco.options import RobotOptions
+from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.envs.spaces import to_gymnasium
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY
@@ -20,7 +20,7 @@ from s2pg.types import CRITIC, POLICY
 class RobotEnv(gymnasium.Env):
     """A robot that hides its velocities, say, and whose links weigh something else in each episode.
 
-    Its `options` are those of `RobotOptions` that are for the host. It shows the policy view, and the critic view in
+    Its `options` are those of its robot that are for the host. It shows the policy view, and the critic view in
     `info`; `views="dict"` shows both. Actions are in the motors' own units. A simulation that breaks down ends
     the episode, with `info["diverged"]` True.
     """
@@ -30,7 +30,7 @@ class RobotEnv(gymnasium.Env):
     def __init__(self, robot: str, views: str = POLICY, render_mode: str | None = None, **options: Any):
         if views not in (POLICY, "dict"):
             raise UserError(f"views must be policy or dict, not '{views}'")
-        task = HostRobot(robot, RobotOptions.read(robot, options))
+        task = HostRobot(robot, ROBOTS[robot].options.read(robot, options))
         self.metadata = type(self).metadata | {"render_fps": task.fps}
         self.simulation = task.simulations(1)
         self.horizon, self.render_mode, self._dict = task.spec.horizon, render_mode, views == "dict"
@@ -70,7 +70,7 @@ class RobotEnv(gymnasium.Env):
         """Draws the robot, if it was made to."""
         if self.render_mode is None:
             return None
-        self._camera = self._camera or Camera(self.simulation.models[0])
+        self._camera = camera_of(self.simulation.models[0], self._camera)
         return self._camera.picture(self.simulation.data[0])
 
     def close(self) -> None:

@@ -11,10 +11,11 @@ import numpy as np
 
 from s2pg.envs.host import Lanes, Outcome
 from s2pg.envs.mujoco import models
-from s2pg.envs.mujoco.cameras import Camera
-from s2pg.envs.mujoco.options import RobotOptions
-from s2pg.envs.mujoco.randomise import MassScaler, draw_masses
-from s2pg.envs.mujoco.robots import LARGEST, ROBOTS, Physics, Robot
+from s2pg.envs.mujoco.cameras import Camera, camera_of
+from s2pg.envs.mujoco.definition import LARGEST, Physics, Robot
+from s2pg.envs.mujoco.options import CommonOptions
+from s2pg.envs.mujoco.randomise import Variants
+from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.envs.mujoco.views import RobotViews, blank
 from s2pg.types import POLICY, PREVIOUS_ACTION, Spec
 
@@ -23,14 +24,17 @@ PER_THREAD = 400
 
 
 class Simulations:
-    """N copies of a robot, each with a model of its own where masses differ."""
+    """N copies of a robot, each with a model of its own where episodes differ in it."""
 
-    def __init__(self, robot: Robot, model: Any, robot_views: RobotViews, options: RobotOptions, count: int):
+    def __init__(self, robot: Robot, variants: Variants, robot_views: RobotViews, options: CommonOptions, count: int):
         self.robot, self.robot_views, self._options = robot, robot_views, options
-        self.seconds = models.control_step(robot, model)
+        self._variants, model = variants, variants.model
+        self.seconds = models.control_step(robot.frame_skip, model)
         self._mujoco = models.mujoco()
-        self._scalers = [MassScaler(model) for _ in range(count)] if options.masses else []
-        self.models = [each.model for each in self._scalers] or [model] * count
+        self._find_model = [variants.lane() for _ in range(count)]
+        # What tells each model from the others; to begin with those of no episode yet.
+        self.hidden = np.stack([variants.draw(np.random.default_rng(0))] * count)
+        self.models = [find(hidden) for find, hidden in zip(self._find_model, self.hidden, strict=True)]
         self.data = [self._mujoco.MjData(each) for each in self.models]
         bad = [getattr(self._mujoco.mjtWarning, f"mjWARN_BADQ{what}").value for what in ("POS", "VEL", "ACC")]
         self._warnings = [data.warning.number[min(bad) : max(bad) + 1] for data in self.data]
@@ -38,7 +42,7 @@ class Simulations:
         # Rows of these arrays, and the simulations' own: asking for either anew costs more than a copy between them.
         self._copies = [self._parts(i) for i in range(count)]
         self._motors = [data.ctrl for data in self.data]
-        self.heavier = np.zeros((count, robot_views.links))
+        self.frame = np.zeros(count, int)  # steps since the first frame of a motion, where the episode began in one
         self._random = [np.random.default_rng(0)] * count
         self._broken = np.zeros(count, bool)
         self.views = {name: np.zeros((count, size), np.float32) for name, size in robot_views.sizes.items()}
@@ -76,20 +80,20 @@ class Simulations:
         self._broken[i] = any(self._warnings[i].tolist())
 
     def begin(self, i: int, random: np.random.Generator) -> None:
-        """Begins an episode: masses, then positions and velocities around those of the model at rest."""
+        """Begins an episode: a model, then positions and velocities around those at rest or in a motion."""
         self._random[i] = random
-        if self._scalers:
-            self.heavier[i] = draw_masses(self.robot_views.links, self._options.masses, self._options.spread, random)
-            self.reweigh(i)
-        scale, model = self.robot.noise, self.models[i]
-        qpos = model.qpos0 + random.uniform(-scale, scale, model.nq)
-        normal = self.robot.normal
-        qvel = scale * random.standard_normal(model.nv) if normal else random.uniform(-scale, scale, model.nv)
-        self.place_at(i, qpos, qvel)
+        self.remodel(i, self._variants.draw(random))
+        self.frame[i] = random.integers(self.robot.frames) if self.robot.frames else 0
+        scale, model, normal = self.robot.noise, self.models[i], self.robot.normal
+        qpos, qvel = self.robot.start(np, model.qpos0, np.zeros(model.nv), self.hidden[i], self.frame[i])
+        qpos = qpos + random.uniform(-scale, scale, model.nq)
+        moving = scale * random.standard_normal(model.nv) if normal else random.uniform(-scale, scale, model.nv)
+        self.place_at(i, qpos, qvel + moving)
 
-    def reweigh(self, i: int) -> None:
-        """Gives a robot's links the masses that `heavier` says."""
-        self._scalers[i].weigh(self.heavier[i])
+    def remodel(self, i: int, hidden: np.ndarray) -> None:
+        """Gives a robot the model that hidden numbers tell."""
+        self.hidden[i] = hidden
+        self.models[i] = self._find_model[i](hidden)
 
     def place_at(self, i: int, qpos: np.ndarray, qvel: np.ndarray) -> None:
         """Puts a robot at rest in this state, with nothing left of what was before."""
@@ -112,7 +116,7 @@ class Simulations:
             noise = np.zeros((len(lanes), self.robot_views.shown.size))
             for row, i in zip(noise, lanes, strict=True):
                 row[:] = self._options.noise * self._random[i].standard_normal(row.size)
-        for name, view in self.robot_views.views(np, physics, self.heavier[index], noise).items():
+        for name, view in self.robot_views.views(np, physics, self.hidden[index], self.frame[index], noise).items():
             self.views[name][index] = view
 
     def _run(self, lanes: np.ndarray, controls: np.ndarray) -> None:
@@ -140,9 +144,12 @@ class Simulations:
         before = self._physics.place[index].copy()
         with models.quiet:  # a simulation that breaks down is counted, not told of
             self._run_all(index, controls)
-        _, physics = self._of(index)
+        self.frame[index] += 1
+        rows, physics = self._of(index)
         with np.errstate(invalid="ignore", over="ignore"):
-            reward, terminated = self.robot.outcome(np, before, physics, controls, self.seconds)
+            reward, terminated = self.robot.outcome(
+                np, before, physics, controls, self.seconds, self.hidden[rows], self.frame[rows]
+            )
             fast = np.maximum(np.abs(physics.qpos).max(-1), np.abs(physics.qvel).max(-1))
             diverged = self._broken[index] | ~(fast < LARGEST) | ~np.isfinite(reward)  # True for NaN as well
         self._look(index[~diverged])
@@ -170,13 +177,15 @@ def _is_rk4(model: Any) -> bool:
 class HostRobot:
     """A robot on the host: C MuJoCo, all cores."""
 
-    def __init__(self, id: str, options: RobotOptions | None = None):
-        self.id, self.setup, self._robot = id, options or RobotOptions(), ROBOTS[id]
+    def __init__(self, id: str, options: CommonOptions | None = None):
+        self.id, self.setup = id, options or ROBOTS[id].options()
         self.setup.check(id, "gymnasium")
-        self.model = models.load(self._robot)
-        self.robot_views = RobotViews(id, self._robot, self.model, self.setup.hide, self.setup.masses)
+        self._robot = ROBOTS[id].configured(self.setup)
+        self.variants = self._robot.variants(self.setup)
+        self.model = self.variants.model
+        self.robot_views = RobotViews(id, self._robot, self.model, self.setup.hide, self.variants.size)
         sizes, motors = self.robot_views.sizes | {PREVIOUS_ACTION: self.model.nu}, models.motors(self.model)
-        self.spec = Spec(sizes, motors, self.setup.horizon, models.control_step(self._robot, self.model))
+        self.spec = Spec(sizes, motors, self.setup.horizon, models.control_step(self._robot.frame_skip, self.model))
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
@@ -198,7 +207,7 @@ class HostRobot:
 
     def simulations(self, count: int) -> Simulations:
         """Makes so many of them."""
-        return Simulations(self._robot, self.model, self.robot_views, self.setup, count)
+        return Simulations(self._robot, self.variants, self.robot_views, self.setup, count)
 
     def lanes(self, seeds: Sequence[int], lanes: int, stream: int = 0, render: bool = False) -> RobotLanes:
         """Makes `lanes` robots for each seed; another `stream` gives other episodes, as for evaluation."""
@@ -226,7 +235,7 @@ class RobotLanes(Lanes):
 
     def render(self, lane: int = 0) -> np.ndarray:
         """Draws a lane, counted through all seeds."""
-        self._camera = self._camera or Camera(self.simulations.models[lane])
+        self._camera = camera_of(self.simulations.models[lane], self._camera)
         return self._camera.picture(self.simulations.data[lane])
 
     def close(self) -> None:

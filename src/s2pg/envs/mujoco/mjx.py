@@ -16,8 +16,9 @@ from jaxtyping import Array
 
 from s2pg.envs.mujoco import models
 from s2pg.envs.mujoco.contacts import as_in_c
-from s2pg.envs.mujoco.options import RobotOptions
-from s2pg.envs.mujoco.robots import ROBOTS, Physics, Robot
+from s2pg.envs.mujoco.definition import Physics, Robot
+from s2pg.envs.mujoco.options import CommonOptions
+from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.errors import UserError
 
 _IMPORTING = threading.Lock()
@@ -67,7 +68,7 @@ class MjxSimulator(eqx.Module):
     model: Any
     blank: Any
 
-    def __init__(self, name: str, model: Any, options: RobotOptions):
+    def __init__(self, name: str, model: Any, options: CommonOptions):
         self.name = name
         try:
             self.model, self.blank = mjx().put_model(model, impl="jax"), mjx().make_data(model, impl="jax")

@@ -11,7 +11,6 @@ from typing import Any
 
 import gymnasium
 
-from s2pg.envs.mujoco.robots import Robot
 from s2pg.envs.spaces import box
 from s2pg.errors import UserError
 from s2pg.types import Box
@@ -53,9 +52,9 @@ class _Quiet:
 quiet = _Quiet()
 
 
-def load(robot: Robot) -> Any:
-    """Loads the robot's own model from Gymnasium's assets."""
-    path = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / robot.xml
+def load(file: str) -> Any:
+    """Loads a robot's model from Gymnasium's assets."""
+    path = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / file
     with quiet:  # one of the models uses a setting that MuJoCo calls outdated
         return mujoco().MjModel.from_xml_path(str(path))
 
@@ -66,6 +65,6 @@ def motors(model: Any) -> Box:
     return box(low, high, (model.nu,))
 
 
-def control_step(robot: Robot, model: Any) -> float:
+def control_step(frame_skip: int, model: Any) -> float:
     """Tells how many seconds lie between two decisions."""
-    return float(model.opt.timestep) * robot.frame_skip
+    return float(model.opt.timestep) * frame_skip

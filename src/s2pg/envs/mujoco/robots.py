@@ -1,58 +1,68 @@
-"""The five robots of Gymnasium's v5 suite: what they show, what they earn and when they fall, once for both backends.
-
-Everything here is a function of `Physics` and of the array module `xp`, NumPy for a batch of simulations on the host
-or JAX for one on the device: leading axes are free.
-"""
+"""The robots by name, and the five of Gymnasium's v5 suite: their rewards, starts and falls, once for all backends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
-LARGEST = 1e6  # what is beyond this is no motion any more
-POSITIONS, VELOCITIES, CONTACTS = "positions", "velocities", "contact_forces"
-INERTIA, BODY_VELOCITIES, ACTUATORS = "inertia", "body_velocities", "actuator_forces"
+from s2pg.envs.mujoco import models
+from s2pg.envs.mujoco.bodies import BODIES
+from s2pg.envs.mujoco.definition import (
+    ACTUATORS,
+    BODY_VELOCITIES,
+    CONTACTS,
+    INERTIA,
+    POSITIONS,
+    VELOCITIES,
+    Physics,
+    Robot,
+)
+from s2pg.envs.mujoco.options import RobotOptions
+from s2pg.envs.mujoco.randomise import Masses, Table, Variants
 
 
-class Physics(NamedTuple):
-    """What a simulation says of one moment; `()` where a robot does not ask.
-
-    All but `qpos` and `qvel` are those of the last stage that the integrator looked at, as in MuJoCo after a step.
-    """
-
-    qpos: Any
-    qvel: Any
-    place: Any  # x of what is rewarded for moving forward
-    contact: Any = ()  # [..., bodies * 6] cfrc_ext, the world's included
-    inertia: Any = ()  # [..., (bodies - 1) * 10] cinert
-    body_velocity: Any = ()  # [..., (bodies - 1) * 6] cvel
-    actuator: Any = ()  # [..., joints - 6] qfrc_actuator
+def _always(xp: Any, physics: Physics) -> Any:
+    return xp.ones_like(physics.qpos[..., 0], dtype=bool)
 
 
 @dataclass(frozen=True)
-class Robot:
-    """Constants of a task; its rewards are forward + alive - control - contact."""
+class GymRobot(Robot):
+    """A robot of Gymnasium's; its rewards are forward + alive - control - contact."""
 
-    xml: str  # among Gymnasium's assets
-    frame_skip: int
-    healthy: Callable[[Any, Physics], Any]
-    place: str = "joint"  # what moves forward: the root joint, the torso's frame, or the centre of mass
+    options: ClassVar[type[RobotOptions]] = RobotOptions
+
+    xml: str = ""  # among Gymnasium's assets
+    healthy: Callable[[Any, Physics], Any] = _always
     ends: bool = True  # whether an unhealthy state is the end
     forward: float = 1.0
     alive: float = 1.0
     control: float = 1e-3
-    contact: float = 0.0
     contact_most: float = float("inf")  # the cost of contacts is at most this
     contact_clip: float = float("inf")  # forces are clipped to this, for the cost and for the eye
     velocity_clip: float = float("inf")
-    noise: float = 5e-3  # of the start
-    normal: bool = False  # whether velocities start normal, instead of uniform
-    skipped: int = 1  # leading positions that nobody sees
-    derived: tuple[str, ...] = ()  # groups beside positions and velocities
-    iterations: int = 4  # of MJX's solver: what it takes to end where C does
-    # What goes with the velocities when they are hidden: what is made from them, and what would tell the masses.
-    with_velocities: tuple[str, ...] = ()
+
+    def variants(self, options: RobotOptions) -> Variants:
+        """Makes the one model there is, or those whose links weigh something else."""
+        model = models.load(self.xml)
+        return Masses(model, options.masses, options.spread, options.variants) if options.masses else Table([model])
+
+    def configured(self, options: RobotOptions) -> Robot:
+        """Is what it is: options change its models and views alone."""
+        return self
+
+    @property
+    def frames(self) -> int:
+        """Episodes begin at rest."""
+        return 0
+
+    def start(self, xp: Any, qpos: Any, qvel: Any, hidden: Any, frame: Any) -> tuple[Any, Any]:
+        """Begins at rest."""
+        return qpos, qvel
+
+    def privileged(self, xp: Any, hidden: Any, frame: Any) -> Any:
+        """Shows the masses."""
+        return hidden
 
     def groups(self, xp: Any, physics: Physics) -> dict[str, Any]:
         """The observation in Gymnasium's order, group by group."""
@@ -75,8 +85,10 @@ class Robot:
     def _forces(self, xp: Any, physics: Physics) -> Any:
         return _clip(xp, physics.contact, self.contact_clip)
 
-    def outcome(self, xp: Any, before: Any, after: Physics, action: Any, seconds: float) -> tuple[Any, Any]:
-        """(reward, terminated) of a step from place `before`; `action` is what was asked of the motors."""
+    def outcome(
+        self, xp: Any, before: Any, after: Physics, action: Any, seconds: float, hidden: Any, frame: Any
+    ) -> tuple[Any, Any]:
+        """(reward, terminated) of a step."""
         healthy = self.healthy(xp, after)
         earned = self.forward * (after.place - before) / seconds + self.alive * healthy
         cost = self.control * xp.sum(action * action, axis=-1)
@@ -88,10 +100,6 @@ class Robot:
 
 def _clip(xp: Any, x: Any, most: float) -> Any:
     return x if most == float("inf") else xp.clip(x, -most, most)
-
-
-def _always(xp: Any, physics: Physics) -> Any:
-    return xp.ones_like(physics.qpos[..., 0], dtype=bool)
 
 
 def _hopping(xp: Any, physics: Physics) -> Any:
@@ -113,19 +121,21 @@ def _standing(xp: Any, physics: Physics) -> Any:
     return (physics.qpos[..., 2] > 1.0) & (physics.qpos[..., 2] < 2.0)
 
 
-ROBOTS: dict[str, Robot] = {
-    "halfcheetah": Robot(
-        "half_cheetah.xml", 5, _always, ends=False, alive=0.0, control=0.1, noise=0.1, normal=True,
+GYMNASIUM: dict[str, GymRobot] = {
+    "halfcheetah": GymRobot(
+        5, xml="half_cheetah.xml", healthy=_always, ends=False, alive=0.0, control=0.1, noise=0.1, normal=True,
     ),
-    "hopper": Robot("hopper.xml", 4, _hopping, velocity_clip=10.0),
-    "walker2d": Robot("walker2d_v5.xml", 4, _walking, velocity_clip=10.0),
-    "ant": Robot(
-        "ant.xml", 5, _crawling, place="torso", control=0.5, contact=5e-4, contact_clip=1.0, noise=0.1, normal=True,
-        skipped=2, derived=(CONTACTS,), iterations=6,
+    "hopper": GymRobot(4, xml="hopper.xml", healthy=_hopping, velocity_clip=10.0),
+    "walker2d": GymRobot(4, xml="walker2d_v5.xml", healthy=_walking, velocity_clip=10.0),
+    "ant": GymRobot(
+        5, xml="ant.xml", healthy=_crawling, place="torso", control=0.5, contact=5e-4, contact_clip=1.0, noise=0.1,
+        normal=True, skipped=2, derived=(CONTACTS,), iterations=6,
     ),
-    "humanoid": Robot(
-        "humanoid.xml", 5, _standing, place="centre", forward=1.25, alive=5.0, control=0.1, contact=5e-7,
+    "humanoid": GymRobot(
+        5, xml="humanoid.xml", healthy=_standing, place="centre", forward=1.25, alive=5.0, control=0.1, contact=5e-7,
         contact_most=10.0, noise=1e-2, skipped=2, derived=(INERTIA, BODY_VELOCITIES, ACTUATORS, CONTACTS),
         with_velocities=(BODY_VELOCITIES, INERTIA, ACTUATORS), iterations=6,
     ),
 }  # fmt: skip
+
+ROBOTS: dict[str, Robot] = {**GYMNASIUM, **BODIES}

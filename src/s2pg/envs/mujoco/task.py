@@ -11,7 +11,7 @@ import jax
 from s2pg.envs.mujoco import warp
 from s2pg.envs.mujoco.device import SIMULATORS, DeviceRobot
 from s2pg.envs.mujoco.host import HostRobot
-from s2pg.envs.mujoco.options import RobotOptions
+from s2pg.envs.mujoco.options import CommonOptions
 from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.options import Option, Setting
 
@@ -22,8 +22,27 @@ NAMES = {
     "ant": "Ant-v5",
     "humanoid": "Humanoid-v5",
 }
+BACKENDS_TOLD = "It runs on the host (C MuJoCo) or on the device (MJX, MuJoCo Warp)."
+# What the bodies of the imitation experiments are; Gymnasium's robots are told from their names.
+ABOUT = {
+    "humanoid-ages": f"""LocoMuJoCo's humanoid, its size hidden, walks or runs.
+
+    {BACKENDS_TOLD} Episodes begin upright or in frames of a motion (demos).
+    """,
+    "atlas-carry": f"""LocoMuJoCo's Atlas walks with a box of hidden weight.
+
+    {BACKENDS_TOLD} Episodes begin upright or in frames of a motion (demos).
+    """,
+}
+ABOUT |= {
+    id: f"""{name} of Gymnasium with velocities hidden.
+
+    {BACKENDS_TOLD} Masses of links may differ from episode to episode.
+    """
+    for id, name in NAMES.items()
+}
 # What makes a robot on each; a further backend is a line here.
-BACKENDS: dict[str, Callable[[str, RobotOptions], HostRobot | DeviceRobot]] = {
+BACKENDS: dict[str, Callable[[str, CommonOptions], HostRobot | DeviceRobot]] = {
     "gymnasium": HostRobot,
     **{name: functools.partial(DeviceRobot, backend=name) for name in SIMULATORS},
 }
@@ -61,15 +80,11 @@ class RobotMaker:
 
     def __init__(self, id: str):
         self.id = self.__name__ = id
-        self.__doc__ = f"""{NAMES[id]} of Gymnasium with velocities hidden.
-
-        It runs on the host (C MuJoCo) or on the device (MJX, MuJoCo Warp). Masses of links may differ from episode to
-        episode.
-        """
+        self.__doc__ = ABOUT[id]
 
     def settings(self) -> dict[str, Setting]:
         """Lists what can be set."""
-        return RobotOptions.settings() | {"backend": BACKEND}
+        return ROBOTS[self.id].options.settings() | {"backend": BACKEND}
 
     def __call__(self, backend: str = AUTO, **options: Any) -> HostRobot | DeviceRobot:
         """Makes the robot; values may come as text."""
@@ -78,7 +93,7 @@ class RobotMaker:
             backend = best()
         if backend == "warp":
             warp.require()
-        return BACKENDS[backend](self.id, RobotOptions.read(self.id, options))
+        return BACKENDS[backend](self.id, ROBOTS[self.id].options.read(self.id, options))
 
 
 ROBOT_TASKS = {id: RobotMaker(id) for id in ROBOTS}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from s2pg.envs.mujoco.robots import VELOCITIES, Physics, Robot
+from s2pg.envs.mujoco.definition import VELOCITIES, Physics, Robot
 from s2pg.errors import UserError, unknown
 from s2pg.types import CRITIC, POLICY
 
@@ -14,30 +14,31 @@ NOTHING = "none"
 
 
 class RobotViews:
-    """The views of a robot: `policy` without what is hidden, `critic` with everything and the masses.
+    """The views of a robot: `policy` without what is hidden, `critic` with everything and what episodes differ in.
 
     `hide` names groups of the observation or its entries, one or several: "velocities", "positions,3,4", (0, 1).
     """
 
-    def __init__(self, name: str, robot: Robot, model: Any, hide: Any, masses: float):
-        self.robot, self.links = robot, model.nbody - 1 if masses else 0
+    def __init__(self, name: str, robot: Robot, model: Any, hide: Any, hidden: int):
+        self.robot = robot
+        self.privileged = robot.privileged(np, np.zeros(hidden), np.zeros((), int)).shape[-1]
         shown = robot.groups(np, blank(robot, model))
         self.groups = {group: part.shape[-1] for group, part in shown.items()}
         self.full = sum(self.groups.values())
-        hidden = _entries(name, robot, self.groups, hide)
-        self.shown = np.setdiff1d(np.arange(self.full), hidden)
+        unseen = _entries(name, robot, self.groups, hide)
+        self.shown = np.setdiff1d(np.arange(self.full), unseen)
         if not self.shown.size:
             raise UserError(f"hide={hide} leaves nothing of {name} to see")
 
     @property
     def sizes(self) -> dict[str, int]:
         """The length of each view."""
-        return {POLICY: self.shown.size, CRITIC: self.full + self.links}
+        return {POLICY: self.shown.size, CRITIC: self.full + self.privileged}
 
-    def views(self, xp: Any, physics: Physics, heavier: Any, noise: Any) -> dict[str, Any]:
-        """`heavier` is how much each link's mass differs, `noise` what is added to what the policy sees."""
+    def views(self, xp: Any, physics: Physics, hidden: Any, frame: Any, noise: Any) -> dict[str, Any]:
+        """Shows both; `hidden` tells the episode's model, `noise` is added to what the policy sees."""
         seen = xp.concatenate(list(self.robot.groups(xp, physics).values()), axis=-1)
-        full = xp.concatenate([seen, heavier], axis=-1) if self.links else seen
+        full = xp.concatenate([seen, self.robot.privileged(xp, hidden, frame)], axis=-1) if self.privileged else seen
         return {POLICY: seen[..., self.shown] + noise, CRITIC: full}
 
 

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from s2pg.envs.mujoco.definition import Physics
 from s2pg.envs.mujoco.mjx import MjxSimulator, Motion, Start, begin, look, mjx
-from s2pg.envs.mujoco.options import RobotOptions
-from s2pg.envs.mujoco.robots import ROBOTS, Physics
+from s2pg.envs.mujoco.options import CommonOptions
+from s2pg.envs.mujoco.robots import ROBOTS
 from s2pg.errors import UserError
 
 INSTALL = "pip install 's2pg[warp]'"
@@ -38,7 +39,7 @@ class WarpSimulator(eqx.Module):
     blank: Any  # data of one environment
     start: MjxSimulator  # how a robot lies before it moves is asked of MJX itself
 
-    def __init__(self, name: str, model: Any, options: RobotOptions):
+    def __init__(self, name: str, model: Any, options: CommonOptions):
         package = _package()
         self.name, self.file = name, model
         self.start = MjxSimulator(name, model, options)
