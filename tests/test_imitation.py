@@ -9,8 +9,12 @@ import pytest
 import s2pg
 import toys
 from s2pg import demos
+from s2pg.envs.mujoco.humanoid_ages import JOINTS
 from s2pg.errors import UserError
 from s2pg.io.sinks import read_metrics
+from s2pg.runs.expert import without_motion
+from s2pg.types import Box, Spec
+from strides import stride, write_motion
 
 TASK, OPTIONS = "recall", {"k": 3, "cue": "real"}
 TINY = {
@@ -80,3 +84,35 @@ def test_what_is_missing_is_said_in_a_line(tmp_path, file):
     with pytest.raises(UserError, match="lack the task's view 'critic'"):
         train("lsiq", tmp_path / "d", 100, demos=tmp_path / "blind.npz")
     assert not (tmp_path / "a").exists()
+
+
+def test_what_follows_a_motion_alone_is_not_recorded():
+    played = dataclasses.replace(
+        demonstrations(), notes={"options": {"k": 3, "demos": "walk.npz", "reward": "tracking"}}
+    )
+    shorter = Spec({"policy": 2, "critic": 1}, Box((-1.0,), (1.0,)), 3)
+    cut = without_motion(played, shorter)
+    np.testing.assert_array_equal(cut.obs["critic"], played.obs["critic"][:, :1])
+    np.testing.assert_array_equal(cut.next_obs["policy"], played.next_obs["policy"])
+    assert cut.notes["options"] == {"k": 3}
+
+
+def test_experts_are_of_tasks_that_follow_motions(tmp_path):
+    with pytest.raises(UserError, match="unknown task that follows motions 'recall'"):
+        s2pg.expert("recall", "walk.npz", tmp_path / "a.npz")
+    with pytest.raises(UserError, match="'reward' of atlas-carry is set by the expert"):
+        s2pg.expert("atlas-carry", "walk.npz", tmp_path / "a.npz", options={"reward": "speed"})
+    with pytest.raises(UserError, match="there is no file"):
+        s2pg.expert("atlas-carry", tmp_path / "walk.npz", tmp_path / "a.npz")
+
+
+def test_an_expert_learns_and_its_episodes_fit_the_task(tmp_path):
+    write_motion(tmp_path / "walk.npz", JOINTS, stride(JOINTS))
+    hyper = {"lanes": 2, "steps": 8, "minibatches": 2, "epochs": 1, "width": 8}
+    asked = {"options": {"backend": "gymnasium", "size": 1.0}, "hyper": hyper, "steps": 32, "borders": 1}
+    made = s2pg.expert("humanoid-ages", tmp_path / "walk.npz", tmp_path / "a.npz", episodes=2, **asked)
+    env = s2pg.make("humanoid-ages", backend="gymnasium", demos=str(tmp_path / "walk.npz"))
+    given = demos.expert(demos.read(tmp_path / "a.npz"), env.spec)
+    assert given.obs["critic"].shape == (made.rows, env.spec.views["critic"])
+    np.testing.assert_allclose(given.obs["critic"][:, -1], 1.0)  # the size
+    assert (tmp_path / "a" / "config.json").exists()

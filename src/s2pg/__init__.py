@@ -7,6 +7,7 @@ from s2pg.envs.as_gymnasium import register as _register
 from s2pg.envs.tasks import make, register_task
 from s2pg.errors import DivergenceError, UserError
 from s2pg.kernels import register_kernel
+from s2pg.runs.expert import expert
 from s2pg.runs.record import record
 from s2pg.runs.run import Run, load
 from s2pg.runs.start import train
@@ -14,6 +15,6 @@ from s2pg.runs.start import train
 _register()  # so that gymnasium.make("s2pg/Recall-v0") works
 
 __all__ = [
-    "DivergenceError", "Run", "UserError", "demos", "load", "make", "record", "register_algorithm", "register_kernel",
-    "register_presets", "register_task", "train",
+    "DivergenceError", "Run", "UserError", "demos", "expert", "load", "make", "record", "register_algorithm",
+    "register_kernel", "register_presets", "register_task", "train",
 ]  # fmt: skip

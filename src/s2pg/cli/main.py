@@ -15,6 +15,7 @@ from s2pg.cli.bench import Bench
 from s2pg.cli.demo import Demo
 from s2pg.cli.demos import Demos
 from s2pg.cli.evaluate import Eval
+from s2pg.cli.expert import MakeExpert
 from s2pg.cli.listing import List
 from s2pg.cli.plot import Plot
 from s2pg.cli.record import Record
@@ -53,6 +54,7 @@ class Command(Protocol):
 COMMANDS: dict[str, type[Command]] = {
     "train": Train, "eval": Eval, "plot": Plot, "list": List, "bench": Bench, "demo": Demo,
     "theory": Theory, "record": Record, "demos": Demos,
+    "expert": MakeExpert,
 }  # fmt: skip
 
 

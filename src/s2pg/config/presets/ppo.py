@@ -47,6 +47,21 @@ PRESETS = (
     # With more epochs or a higher rate, its policy narrows before it has learned to walk.
     Preset({"task": "ant"}, {"epochs": 5, "learning_rate": 1e-4}),
     Preset({"task": "ant", "backend": "device"}, {"epochs": 4, "learning_rate": 3e-4}),
+    # Motors are strong: with louder noise a body falls before it has learned anything (docs/imitation.md).
+    *(
+        Preset(
+            {"task": task},
+            {
+                "lanes": 64, "steps": 64, "epochs": 4, "minibatches": 16, "learning_rate": 2e-4, "discount": 0.98,
+                "action_log_std": -1.6, "total_steps": total,
+            },
+        )
+        for task, total in (("humanoid-ages", 8_600_000), ("atlas-carry", 6_000_000))
+    ),
+    *(
+        Preset({"task": task, "backend": "device"}, {"lanes": 1024, "steps": 32, "minibatches": 32})
+        for task in ("humanoid-ages", "atlas-carry")
+    ),
     # Louder noise costs more than standing still earns, and then it stands (benchmarks/README.md, "cpg").
     Preset({"task": "ant", "kernel": "cpg"}, {"action_log_std": -1.5}),
     Preset(
