@@ -46,7 +46,9 @@ def train(algorithm, out, steps, memory="bptt-3", **given):
     return s2pg.train(algorithm, s2pg.make(TASK, **OPTIONS), out=out, **asked, **given)
 
 
-@pytest.mark.parametrize(("algorithm", "steps"), [("gail", 24 * 4), ("lsiq", 40 + 2 * 12), ("bc", 4)])
+@pytest.mark.parametrize(
+    ("algorithm", "steps"), [pytest.param("gail", 24 * 4, marks=pytest.mark.slow), ("lsiq", 40 + 2 * 12), ("bc", 4)]
+)
 def test_a_run_goes_on_bit_for_bit(tmp_path, file, algorithm, steps):
     half = {"gail": 24 * 2, "lsiq": 40 + 2 * 6, "bc": 2}[algorithm]
     memory = "bptt-3" if algorithm == "bc" else "s2pg"
@@ -70,6 +72,13 @@ def test_other_demonstrations_are_refused_when_a_run_goes_on(tmp_path, file):
         train("bc", tmp_path / "run", 4, demos=tmp_path / "others.npz", resume=True)
 
 
+def test_demonstrations_of_another_task_are_told(tmp_path):
+    demos.write(tmp_path / "other.npz", dataclasses.replace(demonstrations(), task="pendulum"))
+    said = []
+    train("bc", tmp_path / "run", 1, "none", demos=tmp_path / "other.npz", borders=1, say=said.append)
+    assert any("holds demonstrations of pendulum, and this is recall" in line for line in said)
+
+
 def test_what_is_missing_is_said_in_a_line(tmp_path, file):
     with pytest.raises(UserError, match="gail learns from demonstrations: name a file with --demos"):
         train("gail", tmp_path / "a", 100)
@@ -83,6 +92,8 @@ def test_what_is_missing_is_said_in_a_line(tmp_path, file):
     demos.write(tmp_path / "blind.npz", dataclasses.replace(demonstrations(), obs=blind, next_obs=blind))
     with pytest.raises(UserError, match="lack the task's view 'critic'"):
         train("lsiq", tmp_path / "d", 100, demos=tmp_path / "blind.npz")
+    with pytest.raises(UserError, match="bc learns from demonstrations"):
+        train("bc", tmp_path / "e", 4, shared={"obs": np.zeros(3)})
     assert not (tmp_path / "a").exists()
 
 
@@ -102,6 +113,12 @@ def test_experts_are_of_tasks_that_follow_motions(tmp_path):
         s2pg.expert("recall", "walk.npz", tmp_path / "a.npz")
     with pytest.raises(UserError, match="'reward' of atlas-carry is set by the expert"):
         s2pg.expert("atlas-carry", "walk.npz", tmp_path / "a.npz", options={"reward": "speed"})
+    with pytest.raises(UserError, match="is where the motion lies"):
+        s2pg.expert("atlas-carry", tmp_path / "a.npz", tmp_path / "a.npz")
+    with pytest.raises(UserError, match="is where the run lies"):
+        s2pg.expert("atlas-carry", "walk.npz", f"{tmp_path}/a/")
+    with pytest.raises(UserError, match="noise must be 0 or more"):
+        s2pg.expert("atlas-carry", "walk.npz", tmp_path / "a.npz", noise=(-1.0,))
     with pytest.raises(UserError, match="there is no file"):
         s2pg.expert("atlas-carry", tmp_path / "walk.npz", tmp_path / "a.npz")
 

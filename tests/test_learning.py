@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import toys
 from s2pg.envs.pendulum import MaskedPendulum
 from s2pg.envs.recall import Recall
 from s2pg.envs.repeat import RepeatPrevious
@@ -13,11 +14,13 @@ SOLVED, CHANCE = 0.95, 0.05
 SHORT, SMALL = Recall(k=3), {"size": 16, "width": 16, "minibatches": 4}
 
 
-def scores(algorithm, env, label, out, seeds, steps=None, kernel=None, hyper=None, critic=None) -> np.ndarray:
+def scores(
+    algorithm, env, label, out, seeds, steps=None, kernel=None, hyper=None, critic=None, shared=()
+) -> np.ndarray:
     """Mean evaluation return of the policy each seed ends with; for recall, the share of right answers."""
     run = train(
         algorithm, env, memory=label, kernel=kernel, hyper=hyper, critic=critic, steps=steps, seeds=seeds, out=out,
-        episodes=EPISODES, borders=4,
+        episodes=EPISODES, borders=4, shared=shared,
     )  # fmt: skip
     last = {row["seed"]: row for row in run.metrics}
     found = np.array([last[seed]["eval_return"] for seed in seeds])
@@ -64,6 +67,29 @@ def test_a_critic_carries_a_memory_beyond_the_steps_that_are_unrolled(label, tmp
 def test_the_same_preset_learns_without_privilege_what_is_within_these_steps(tmp_path):
     hyper = {"learning_rate": 1e-3}
     assert scores("ppo", RepeatPrevious(), "s2pg-8", tmp_path / "run", SEEDS, 500_000, hyper=hyper).min() >= SOLVED
+
+
+IMITATION = {
+    "gail": (200_000, {"judge_inputs": "action", "judge_rate": 1e-3}),
+    "lsiq": (64_000, {"gradient_steps": 4, "target_rate": 0.02}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "label"), [("gail", "s2pg"), ("gail", "bptt-8"), ("lsiq", "bptt-8")])
+def test_an_expert_that_remembers_is_imitated(algorithm, label, tmp_path):
+    """A cue in [-1, 1], asked for after 8 steps: the expert earns 1, the best constant answer 2/3."""
+    env, (steps, hyper) = Recall(k=8, cue="real"), IMITATION[algorithm]
+    given = {"hyper": hyper, "critic": "critic", "shared": toys.scripted(env, 64)}
+    assert scores(algorithm, env, label, tmp_path / "run", [0, 1], steps, **given).min() >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", list(IMITATION))
+def test_an_expert_that_remembers_is_not_imitated_without_memory(algorithm, tmp_path):
+    env, (steps, hyper) = Recall(k=8, cue="real"), IMITATION[algorithm]
+    given = {"hyper": hyper, "critic": "critic", "shared": toys.scripted(env, 64)}
+    assert scores(algorithm, env, "none", tmp_path / "run", [0, 1], steps, **given).max() <= 0.75
 
 
 @pytest.mark.slow

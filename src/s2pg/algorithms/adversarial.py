@@ -45,7 +45,7 @@ class Past(NamedTuple):
     """A ring of rows that the policy has visited, for a discriminator that is not to forget them."""
 
     rows: Rows
-    written: Array  # rows so far
+    written: Array  # rows so far, counted on from the ring's length once it is full
 
 
 class Learner(NamedTuple):
@@ -60,7 +60,7 @@ class Learner(NamedTuple):
 
 
 class Adversarial(Algorithm):
-    """Adversarial imitation: PPO (or TRPO) that is paid for looking like an expert.
+    """PPO or TRPO that is paid for looking like an expert.
 
     `shared` is an `Expert`.
     """
@@ -86,6 +86,12 @@ class Adversarial(Algorithm):
     )
     judge_past: int = option(0, "earlier rows of the policy that make up half of its batches; 0: none", low=0)
     task_weight: float = option(0.0, "weight of the task's own reward beside that of the discriminator")
+
+    def __check_init__(self) -> None:
+        if self.judge_scale == "policy" and self.judge_past:
+            raise UserError("judge_past keeps rows as they were scaled, and judge_scale=policy scales anew: use expert")
+        if self.judge_scale == "policy" and not getattr(self.inner, "normalise_obs", True):
+            raise UserError("judge_scale=policy needs statistics of the policy: set normalise_obs=true, or use expert")
 
     @property
     def plan(self) -> Plan:
@@ -125,11 +131,16 @@ class Adversarial(Algorithm):
     def update(
         self, state: TrainState, batch: Transition, shared: Expert, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
-        judge_key, past_key, inner_key = jax.random.split(key, 3)
+        judge_key, past_key, told_key, inner_key = jax.random.split(key, 4)
         own, view = state.learner, _view(shared)
         each = jax.vmap(lambda row: self._scaled(state, view, row))
         fresh = Expert(batch.obs, batch.next_obs, batch.decision.action, batch.terminated, batch.first)
-        expert, seen = each(shared), jax.vmap(each)(fresh)
+        seen = jax.vmap(each)(fresh)
+
+        def expert(key: PRNGKeyArray) -> Rows:
+            """Some rows of the expert; all of them, scaled for every seed, would take much room."""
+            return each(_drawn(shared, self.judge_batch, key))
+
         visited = seen.reshape(-1, seen.shape[-1])
         judge, optimiser = jax.lax.cond(
             state.updates % self.judge_every == 0,
@@ -137,15 +148,16 @@ class Adversarial(Algorithm):
             lambda: (own.judge, own.optimiser),
         )
         logits = jax.vmap(jax.vmap(judge))(seen)[..., 0]
-        reward = self.reward(logits) + self.task_weight * batch.reward
+        looks = self.reward(logits)
+        reward = looks + self.task_weight * batch.reward
         inside = state._replace(learner=own.inner)
         after, metrics = self.inner.update(inside, batch._replace(reward=reward), shared, inner_key)
         past = _remembered(own.past, visited, past_key)
         learner = own._replace(inner=after.learner, judge=judge, optimiser=optimiser, past=past)
         told = {
-            "imitation_reward": jnp.mean(reward),
+            "imitation_reward": jnp.mean(looks),
             "judge_right_policy": jnp.mean(logits < 0),
-            "judge_right_expert": jnp.mean(jax.vmap(judge)(expert)[:, 0] > 0),
+            "judge_right_expert": jnp.mean(jax.vmap(judge)(expert(told_key))[:, 0] > 0),
         }
         return after._replace(learner=learner), metrics | told
 
@@ -168,12 +180,14 @@ class Adversarial(Algorithm):
         told_apart = jnp.mean(jax.nn.softplus(-real)) + jnp.mean(jax.nn.softplus(fake))
         return told_apart - self.judge_entropy * entropy + penalty
 
-    def _teach(self, own: Learner, expert: Rows, visited: Rows, key: PRNGKeyArray) -> tuple[MLP, Any]:
-        """Some gradient steps of the discriminator."""
+    def _teach(
+        self, own: Learner, expert: Callable[[PRNGKeyArray], Rows], visited: Rows, key: PRNGKeyArray
+    ) -> tuple[MLP, Any]:
+        """Some gradient steps of the discriminator; `expert` draws rows of the expert."""
 
         def once(carry: tuple[MLP, Any], key: PRNGKeyArray) -> tuple[tuple[MLP, Any], None]:
             real_key, fake_key, *noise_keys = jax.random.split(key, 4)
-            real = _drawn(expert, self.judge_batch, real_key)
+            real = expert(real_key)
             fake = _mixed(visited, own.past, self.judge_batch, fake_key)
             if self.judge_noise:
                 real, fake = (
@@ -211,8 +225,9 @@ def _view(expert: Expert) -> str:
     return CRITIC if CRITIC in expert.obs else POLICY
 
 
-def _drawn(rows: Rows, count: int, key: PRNGKeyArray) -> Rows:
-    return rows[jax.random.randint(key, (count,), 0, rows.shape[0])]
+def _drawn(rows: Any, count: int, key: PRNGKeyArray) -> Any:
+    chosen = jax.random.randint(key, (count,), 0, jax.tree.leaves(rows)[0].shape[0])
+    return jax.tree.map(lambda leaf: leaf[chosen], rows)
 
 
 def _mixed(fresh: Rows, past: Past, count: int, key: PRNGKeyArray) -> Rows:
@@ -234,4 +249,6 @@ def _remembered(past: Past, visited: Rows, key: PRNGKeyArray) -> Past:
         return past
     count = max(1, room // 8)
     where = (past.written + jnp.arange(count)) % room
-    return Past(past.rows.at[where].set(_drawn(visited, count, key)), past.written + count)
+    written = past.written + count
+    written = jnp.where(written >= 2 * room, written - room, written)  # it must not grow for ever
+    return Past(past.rows.at[where].set(_drawn(visited, count, key)), written)

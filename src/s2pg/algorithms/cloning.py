@@ -43,13 +43,13 @@ class Learner(NamedTuple):
 
 
 class Cloning(PolicyAlgorithm):
-    """Behaviour cloning: an expert's actions, learned by heart.
+    """Behaviour cloning: an expert's actions, by heart.
 
     `shared` is an `Expert` with actions.
     """
 
     epochs: int = option(1, "passes over the demonstrations per update", low=1)
-    batch_size: int = option(256, "steps of a gradient step, in whole segments", low=1)
+    batch_size: int = option(256, "rows of a gradient step, in whole segments", low=1)
     learning_rate: float = option(1e-3, "of Adam", above=0)
     anneal_updates: int = option(0, "updates over which the learning rate falls to 0; 0: it stays", low=0)
     max_grad_norm: float = option(0.5, "longer gradients are scaled down to this; 0: never", low=0)
@@ -82,7 +82,7 @@ class Cloning(PolicyAlgorithm):
 
     def _minibatches(self, rows: int) -> int:
         samples, length = self.memory.segments(rows, 1).time.shape
-        return max(1, samples * length // self.batch_size)
+        return min(samples, max(1, samples * length // self.batch_size))
 
     def store(self, state: TrainState, batch: Transition) -> TrainState:
         return state

@@ -6,8 +6,8 @@
           = r_min + gamma V', or - Q_max at an end  on the policy's
     L_Q   = 1/2 E_expert, policy sum_i (Q_i(s, z, u) - y)^2
 
-`objective=sqil` bootstraps on the expert's rows too, y = r_max + gamma V'; `objective=iq` is inverse soft Q-learning,
-with the implied reward r_Q = Q - gamma V' and c its regulariser:
+`objective=sqil` bootstraps on the expert's rows too: y = r_max + gamma V', or Q_max at an end. `objective=iq` is
+inverse soft Q-learning, with the implied reward r_Q = Q - gamma V' and c its regulariser:
 
     L_Q   = - E_expert r_Q + E_expert, policy [V(s, z) - gamma V' + c r_Q^2]
 
@@ -53,7 +53,7 @@ class Buffers(NamedTuple):
 
 
 class LSIQ(Algorithm):
-    """Imitation with SAC, whose critics learn from demonstrations what is good.
+    """SAC whose critics learn from an expert what is good.
 
     `shared` is an `Expert` with actions.
     """
@@ -136,13 +136,17 @@ class LSIQ(Algorithm):
         entropy = weighted(_actions_alone(jax.tree.map(jnp.exp, state.learner.temperature)), _actions_alone(log_prob))
         target, ahead = self.target(future, batch.alive, expert), inner.discount * batch.alive * future
 
+        def halved(x: Float[Array, "B m"]) -> Array:
+            """The mean over expert and policy, alike however many rows of their samples are padding."""
+            return 0.5 * (mean(x, batch.mask & expert) + mean(x, batch.mask & ~expert))
+
         def cost(values: Float[Array, "B m"], here: Float[Array, "B m"]) -> Array:
             """L_Q of one critic, from Q(s, z, u) and from Q(s, z, u~) at a decision of the policy."""
             if self.objective != "iq":
-                return 0.5 * mean((values - target) ** 2, batch.mask)
+                return 0.5 * halved((values - target) ** 2)
             implied = values - ahead
-            shown = jnp.where(expert, 2.0 * implied, 0.0)  # half of the rows are the expert's
-            return mean(here - entropy - ahead + self.regulariser * implied**2 - shown, batch.mask)
+            regular = halved(here - entropy - ahead + self.regulariser * implied**2)
+            return regular - mean(implied, batch.mask & expert)
 
         def loss(critic: Critic) -> tuple[Array, Float[Array, "critics B m"]]:
             h, _ = critic_histories(critic, batch)

@@ -20,10 +20,10 @@ from s2pg.runs.expert import expert
 class MakeExpert:
     """Make an expert: train a policy that sees everything to follow a motion, and record its episodes.
 
-    PPO learns `oracle` on the task with reward=tracking; its run lies beside the file, or in --run, and the
-    same command goes on with it after Ctrl-C. Episodes are recorded at several levels of noise on the
-    actions, since one that never stumbles shows nobody how to recover. What is recorded holds neither
-    the phase nor the frame of the motion: it is what `s2pg train gail --task TASK --demos FILE` learns from.
+    PPO learns `oracle` on the task with reward=tracking; its run lies beside the file, or in --run,
+    and the same command goes on with it after Ctrl-C. Episodes are recorded at several levels of
+    noise on the actions, since one that never stumbles shows nobody how to recover. What is
+    recorded holds neither the phase nor the frame of the motion: gail, lsiq and bc learn from it.
 
     Examples:
       s2pg expert humanoid-ages --clip walk.npz -o walkers.npz

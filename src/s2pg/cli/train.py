@@ -43,7 +43,7 @@ class Train:
 
     The three axes:
       ALGO      what the update is: ppo, trpo, sac, td3, ddpg, reinforce or gpomdp; or imitation of
-                demonstrations: gail (around ppo), gail-trpo, lsiq (around sac)
+                demonstrations: gail (around ppo), gail-trpo, lsiq (around sac), bc
       --memory  how z' is learned, and from which samples:
                   s2pg           drawn with the action; learned by the likelihood ratio over z' (ppo ...)
                                  or through dQ/dz' (sac, td3, ddpg), from single transitions
@@ -71,7 +71,7 @@ class Train:
     computes: ClassVar[bool] = True
 
     algorithm: Annotated[Positional[str], arg(metavar="ALGO")]
-    """ppo, trpo, sac, td3, ddpg, reinforce, gpomdp, gail or lsiq"""
+    """ppo, trpo, sac, td3, ddpg, reinforce, gpomdp, gail, lsiq or bc"""
     task: Annotated[str, arg(metavar="TASK")]
     """a name from `s2pg list`, or gym:ID for whatever gymnasium.make takes"""
     memory: Annotated[str, arg(metavar="LABEL")] = "s2pg"
@@ -102,7 +102,7 @@ class Train:
     )
     """run folder; one that exists is never overwritten"""
     demos: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """demonstrations that gail and lsiq learn from: a file of `s2pg record`, a Minari folder ... (docs/demos.md)"""
+    """demonstrations that gail, lsiq and bc learn from: a file of `s2pg record`, a Minari folder ... (docs/demos.md)"""
     resume: bool = False
     """go on with the run in that folder, or start it; only --steps may differ"""
 

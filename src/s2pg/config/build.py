@@ -29,10 +29,10 @@ def check(algorithm: str, choice: Choice, kernel: str, spec: Spec) -> None:
         raise UserError(
             f"memory '{choice.name}': a {label.unit} is longer than an episode, which has {spec.horizon} steps"
         )
-    if label.needs_critic and not kind.has_critic:
-        raise UserError(f"{algorithm} has no critic to carry the gradient of '{choice.name}'; use 's2pg'")
     if label.draws and not kind.teaches_draws:
         raise UserError(f"{algorithm} teaches a memory only through what it unrolls: use 'bptt-N', not '{choice.name}'")
+    if label.needs_critic and not kind.has_critic:
+        raise UserError(f"{algorithm} has no critic to carry the gradient of '{choice.name}'; use 's2pg'")
     if kind.replays:
         _check_replays(algorithm, choice, spec)
     if label.any_kernel and not chosen.stateful:

@@ -49,13 +49,9 @@ def record(
     `noise` has standard deviations of normal noise on the actions, in policy units, which episodes take in turn: it
     leads an expert to where it seldom is. What is recorded is the action that was executed.
     """
-    if episodes < 1:
-        raise UserError(f"episodes must be 1 or more, not {episodes}")
-    space = env.spec.action
-    if noise and not isinstance(space, Box):
+    check(episodes, noise)
+    if noise and not isinstance(env.spec.action, Box):
         raise UserError("noise on actions is for tasks whose actions are continuous")
-    if any(not 0.0 <= level < np.inf for level in noise):
-        raise UserError(f"noise must be 0 or more, not {min(noise)}")
     levels = np.resize(np.asarray(noise, np.float32), episodes) if any(noise) else None
     if isinstance(env, Env):
         steps, order = _on_device(env, actor, episodes, levels, key), np.arange(episodes)
@@ -64,6 +60,14 @@ def record(
     return _demonstrations(
         steps, env.spec.dt, {} if levels is None else {"noise": levels[order].astype(float).round(6).tolist()}
     )
+
+
+def check(episodes: int, noise: Sequence[float]) -> None:
+    """Refuses numbers that nobody can play."""
+    if episodes < 1:
+        raise UserError(f"episodes must be 1 or more, not {episodes}")
+    if any(not 0.0 <= level < np.inf for level in noise):
+        raise UserError(f"noise must be 0 or more, not {min(noise)}")
 
 
 def _demonstrations(steps: Step, dt: float, notes: dict[str, Any]) -> Demonstrations:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from s2pg.demos import Demonstrations, files
+from s2pg.demos import Demonstrations, files, recorder
 from s2pg.envs.mujoco.bodies import BODIES
 from s2pg.envs.tasks import make
 from s2pg.errors import UserError, unknown
@@ -45,10 +45,14 @@ def expert(
     for name in ("demos", "reward"):
         if name in (options or {}):
             raise UserError(f"'{name}' of {task} is set by the expert: leave it out")
+    folder = Path(run) if run else Path(out).with_suffix("")
+    for other, what in ((clip, "the motion"), (folder, "the run")):
+        if Path(out).resolve() == Path(other).resolve():
+            raise UserError(f"{out} is where {what} lies: name another file for the demonstrations")
     files.check(out)  # before minutes are spent
+    recorder.check(episodes, noise)
     # By its whole name: the run is evaluated from other folders too.
     given = {**(options or {}), "demos": str(Path(clip).resolve())}
-    folder = Path(run) if run else Path(out).with_suffix("")
     request = Request(
         "ppo", task, given | {"reward": "tracking"}, memory="oracle", hyper=hyper or {}, steps=steps, seeds=(seed,),
         borders=borders, out=folder, resume=True,

@@ -53,8 +53,8 @@ def train(
     oracle; `critic` the view the critic reads, "policy" or "critic" (privileged). What is left out comes from the
     presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY, with another kernel than the usual one
     -KERNEL. There are about `borders` evaluations and checkpoints on the way. `demos` is a file or folder of
-    demonstrations, which gail and lsiq learn from (docs/demos.md). `shared` are arrays that an algorithm of your own
-    reads in every seed: one copy for all, in no checkpoint.
+    demonstrations, which gail, lsiq and bc learn from (docs/demos.md). `shared` are arrays that an algorithm of your
+    own reads in every seed: one copy for all, in no checkpoint.
     """
     env = make(env) if isinstance(env, str) else env
     task, options = describe(env)
@@ -86,8 +86,8 @@ def start(
         raise UserError(f"{out} exists and is no run: name another folder")
     if labels.parse(experiment.memory).label.needs_slope and experiment.critic != CRITIC:
         say(f"{experiment.memory} learns memory through its critic; the policy's view seldom tells that enough")
-    shared = demonstrated(built, request, env.spec) if request.demos else shared
-    if isinstance(built, Imitator) and not jax.tree.leaves(shared):
+    shared = demonstrated(built, request, env.spec, say) if request.demos else shared
+    if isinstance(built, Imitator) and not isinstance(shared, Expert):
         raise UserError(f"{experiment.algorithm} learns from demonstrations: name a file with --demos (docs/demos.md)")
     training.check(built, env.spec, experiment.seeds, experiment.steps, shared)
     if experiment.task in ROBOTS:
@@ -108,14 +108,16 @@ def start(
     return Run(out)
 
 
-def demonstrated(algorithm: Algorithm, request: Request, spec: Spec) -> Expert:
+def demonstrated(algorithm: Algorithm, request: Request, spec: Spec, say: Callable[[str], None]) -> Expert:
     """The demonstrations that a request names, as its algorithm reads them."""
     assert request.demos is not None
     if not isinstance(algorithm, Imitator):
-        raise UserError(f"{request.algorithm} does not learn from demonstrations; gail and lsiq do")
+        raise UserError(f"{request.algorithm} does not learn from demonstrations; gail, lsiq and bc do")
     found = read(request.demos)
     if not isinstance(found, Demonstrations):
         raise UserError(f"{request.demos} holds motions, not demonstrations of a task: make some with s2pg record")
+    if found.task and found.task != request.task:
+        say(f"{request.demos} holds demonstrations of {found.task}, and this is {request.task}")
     return jax.tree.map(jnp.asarray, expert(found, spec, algorithm.views_of_expert(spec, found.obs.keys())))
 
 

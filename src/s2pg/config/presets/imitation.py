@@ -17,4 +17,6 @@ PAPER = (
 )  # fmt: skip
 # A step of the environment for each update: what is learned from are the demonstrations.
 BC = (Preset({}, {"lanes": 1, "steps": 1, "total_steps": 200}),)
-LSIQ = (Preset({}, {"critics": 1}),)
+# The expert's rows are never replaced, so what an unrolled policy would remember of them has to be written anew, or the
+# critics would know them by a memory that nobody has any more.
+LSIQ = (Preset({}, {"critics": 1, "refresh_heads": 1.0}),)
