@@ -76,7 +76,9 @@ IMITATION = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "label"), [("gail", "s2pg"), ("gail", "bptt-8"), ("lsiq", "bptt-8")])
+@pytest.mark.parametrize(
+    ("algorithm", "label"), [("gail", "s2pg"), ("gail", "bptt-8"), ("lsiq", "s2pg-8"), ("lsiq", "bptt-8")]
+)
 def test_an_expert_that_remembers_is_imitated(algorithm, label, tmp_path):
     """A cue in [-1, 1], asked for after 8 steps: the expert earns 1, the best constant answer 2/3."""
     env, (steps, hyper) = Recall(k=8, cue="real"), IMITATION[algorithm]
