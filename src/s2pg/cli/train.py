@@ -64,7 +64,7 @@ class Train:
       s2pg train ppo --task recall --memory s2pg --set k=8 --seeds 0 1 2
       s2pg train ppo --task pointmass-goal --memory s2pg-pathwise --critic critic --steps 5000000
       s2pg train sac --task pointmass-goal
-      s2pg train gail --task recall --set cue=real --memory bptt-8 --demos expert.npz
+      s2pg train gail --task recall --memory bptt-8 --demos expert.npz --hyper judge_inputs=action
       s2pg train ppo --task gym:Pendulum-v1 --memory bptt-16 --set hide=2 --hyper learning_rate=1e-3
     """
 
