@@ -106,6 +106,7 @@ def one(case: str, args: argparse.Namespace) -> None:
         found["algorithm"], "", memory=found["label"], kernel=found["kernel"],
         critic="critic" if found["privileged"] else "policy", hyper=found["hyper"],
         seeds=tuple(range(args.seeds)), steps=args.steps, borders=args.borders, episodes=args.episodes,
+        demos=args.demos,
     )  # fmt: skip
     if args.alone:
         return alone(case, request, env, args.out)
@@ -123,7 +124,7 @@ def one(case: str, args: argparse.Namespace) -> None:
     s2pg.train(
         request.algorithm, env, memory=request.memory, kernel=request.kernel, critic=request.critic,
         hyper=request.hyper, seeds=request.seeds, steps=request.steps, borders=request.borders,
-        episodes=request.episodes, out=args.out / folder(case), resume=True, report=report,
+        episodes=request.episodes, demos=args.demos, out=args.out / folder(case), resume=True, report=report,
         say=lambda line: print(f"{case}: {line}", flush=True),
     )  # fmt: skip
 
@@ -136,16 +137,19 @@ def alone(case: str, request, env, out: Path) -> None:
     from s2pg.io.sinks import write_json
     from s2pg.loops import DeviceLoop
     from s2pg.runs.experiment import resolve
+    from s2pg.runs.start import demonstrated
 
     _, algorithm = resolve(request, env)
+    shared = demonstrated(algorithm, request, env.spec, print) if request.demos else ()
     plan = algorithm.plan
     chunk = max(1, 200_000 // (len(request.seeds) * plan.lanes * plan.steps))
-    loop = DeviceLoop(algorithm, env, request.seeds, chunk=chunk, episodes=1)
-    state = eqx.filter_eval_shape(lambda key: algorithm.init(env.spec, (), key=key), jax.random.key(0))
+    loop = DeviceLoop(algorithm, env, request.seeds, chunk=chunk, episodes=1, shared=shared)
+    state = eqx.filter_eval_shape(lambda key: algorithm.init(env.spec, shared, key=key), jax.random.key(0))
+    learner = getattr(state.learner, "inner", state.learner)  # what GAIL wraps
     is_array = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
     sizes = {
         name: sum(leaf.size for leaf in jax.tree.leaves(tree) if is_array(leaf))
-        for name, tree in (("actor", state.policy.kernel), ("critic", state.learner.critic))
+        for name, tree in (("actor", state.policy.kernel), ("critic", learner.critic))
     }
     running = loop.init()
     loop.prepare(running, fresh=True)
@@ -185,6 +189,7 @@ def main() -> int:
     parser.add_argument("--borders", type=int, default=10)
     parser.add_argument("--episodes", type=int, default=32)
     parser.add_argument("--backend", default="warp")
+    parser.add_argument("--demos", type=Path, help="demonstrations, for algorithms that imitate")
     parser.add_argument("--beside", type=int, default=1, help="cases that train at a time")
     parser.add_argument("--ready", type=int, help="processes at a time, with those that wait (the number of cores)")
     parser.add_argument("--total", type=float, default=1e9, help="seconds after which all is stopped, to be resumed")
@@ -209,7 +214,7 @@ def main() -> int:
 
 def run_all(cases: list[str], args: argparse.Namespace) -> bool:
     """Compiles all at once, as far as there are cores, and gives turns; whether a case failed."""
-    names = ("steps", "seeds", "borders", "episodes", "backend", "out")
+    names = ("steps", "seeds", "borders", "episodes", "backend", "demos", "out")
     values = {name: getattr(args, name) for name in names}
     given = [f"--{name}={value}" for name, value in values.items() if value is not None] + ["--alone"] * args.alone
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the GPU

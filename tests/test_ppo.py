@@ -214,6 +214,15 @@ def test_a_critic_that_knows_nothing_carries_no_gradient(monkeypatch):
     assert moved(0.0, weight=1.0) == 0 and moved(1.0, weight=2.0) > 0
 
 
+def test_a_critic_that_remembers_by_itself_is_not_asked_what_another_memory_would_be_worth():
+    def moved(label):
+        given = {"critic_trust": False}
+        kernels = (updated(label, DISCRETE, pathwise_weight=w, **given)[1].policy.kernel for w in (0.0, 1.0))
+        return largest(jax.tree.map(jnp.subtract, *kernels))
+
+    assert moved("s2pg-3") == 0 and moved("s2pg-pathwise") > 0
+
+
 def test_a_terminated_step_has_no_future():
     grads = pathwise_gradient(terminated=(True, True, False), pathwise_weight=0.3, drift_cost=0.0)
     np.testing.assert_array_equal(grads.kernel.eta, [0.0, 0.0])

@@ -1,4 +1,8 @@
-"""A critic with a memory of its own: the unprivileged critic of unrolled policies."""
+"""A critic with a memory of its own: the unprivileged critic of unrolled policies.
+
+It does not know the state, so what V says of another z' is mostly what z' tells of the state, not what it would do
+(docs/concept.md): z is an input to it that hands no gradient back.
+"""
 
 from __future__ import annotations
 
@@ -49,5 +53,5 @@ class RecurrentCritic(Critic):
         return self.cell.advance(self.cell.project(jax.nn.relu(self.encoder(read(obs, self.reads)))), h)
 
     def __call__(self, obs: Obs, h: Array, features: Array, decision: Decision) -> Array:
-        seen = [features] if self.reads_state else []
+        seen = [jax.lax.stop_gradient(features)] if self.reads_state else []
         return self.body(jnp.concatenate([read(obs, self.reads), h, *seen, *jax.tree.leaves(decision)]))[0]

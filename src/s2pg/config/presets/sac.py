@@ -8,7 +8,8 @@ from s2pg.config.presets.offpolicy import LONG_MEMORY, RECALL, SHARED
 # A number can be told apart from its neighbours only where z' is drawn with little noise. With the default, 2 of 3
 # seeds of lstm and 1 of 3 of mingru did not get beyond the best constant of recall within 640,000 steps.
 QUIET: dict[str, Any] = {"entropy_per_state": -2.0, "alpha_state": 1e-3, "state_log_std": -3.4}
-POINTMASS: dict[str, Any] = QUIET | {"q_network": "branched"}
+# Targets that follow faster than usual: benchmarks/README.md, "offpolicy".
+POINTMASS: dict[str, Any] = QUIET | {"q_network": "branched", "target_rate": 0.02}
 
 PRESETS = (
     *SHARED,
