@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from scipy.stats import trim_mean
 
 BLOCK = 64  # points resampled at once: bounds the memory of [draws, seeds, points] for long runs with many seeds
 LEVEL, DRAWS = 0.95, 2000
@@ -22,7 +21,10 @@ def iqm(x: np.ndarray, axis: int = 0) -> np.ndarray:
 
     A quarter is rounded down, so with fewer than four seeds nothing is cut and this is the plain mean.
     """
-    return np.asarray(trim_mean(np.asarray(x, float), 0.25, axis=axis))
+    x = np.moveaxis(np.asarray(x, float), axis, -1)
+    cut = x.shape[-1] // 4
+    # As scipy.stats.trim_mean, which takes several times as long: it partitions, and looks for NaNs.
+    return np.asarray(np.sort(x)[..., cut : x.shape[-1] - cut].mean(axis=-1))
 
 
 def pooled_iqm(scores: Strata) -> np.ndarray:
@@ -79,8 +81,8 @@ def interval(
     """Percentile interval of `statistic(*samples)` under a bootstrap that is stratified by task.
 
     Several samples, such as two labels to compare, are resampled independently. Few seeds make it too narrow: on
-    normal scores of five tasks the 95 % interval covered the truth in 94 % of trials with ten seeds, in 90 % with
-    three to five; one seed is resampled to itself and says nothing.
+    normal scores of five tasks the 95 % interval of the IQM held the truth in 94 % of trials with ten seeds, in 92 %
+    with five, in 85 % with three; one seed is resampled to itself and says nothing.
     """
     rng = np.random.default_rng(seed)
     drawn = statistic(*(resample(each, draws, rng) for each in samples))
