@@ -163,17 +163,21 @@ def first_reached(cell: Cell, scale: Scale, x: np.ndarray) -> float:
 
 def _cautions(found: Comparison, tasks: Sequence[str], labels: Sequence[str]) -> list[str]:
     said = []
-    fewest = min(len(cell.scores) for cell in found.cells.values())
-    if 1 < fewest < FEW:
+    counts = {len(cell.scores) for cell in found.cells.values()}
+    fewest = min(counts - {1}, default=FEW)
+    if fewest < FEW:
         one, five = COVERAGE[fewest]
         said.append(
             f"Intervals of {count(fewest, 'seed')} are too narrow: on normal scores those of 95 % hold the truth in"
             f" {one} % of cases on one task, in {five} % over five. So no lead is called clear."
         )
+    if 1 in counts:
+        said.append("Where there is one seed there is no interval.")
     left = [label for label in found.labels if label not in labels]
     if left and len(tasks) > 1:
         others = count(len(left), "label was", "labels were")
-        said.append(f"{others} not run on all of these tasks, so only single tasks compare them: {_names(left)}.")
+        named = f": {_names(left)}" if len(left) <= FEW else ""
+        said.append(f"{others} not run on all of these tasks, so only single tasks compare them{named}.")
     unfinished = len(unfinished_cells(found)) + len(found.empty)
     if unfinished:
         said.append(f"{count(unfinished, 'cell is', 'cells are')} unfinished; what returns there are count.")
