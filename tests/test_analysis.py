@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from s2pg.analysis.plots import curves, labels, read, table
+from s2pg.analysis.logs import labels, read
+from s2pg.analysis.plots import curves, table
 from s2pg.analysis.statistics import bootstrap_band, iqm
 from s2pg.errors import UserError
 

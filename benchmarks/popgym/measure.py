@@ -156,7 +156,8 @@ def _print_table(cells: dict[tuple[str, str], str], tasks: list[str], labels: li
 
 def draw(runs: list[Path], tasks: list[str], labels: list[str], file: Path) -> None:
     """The mean return of training episodes over steps, of which MMER is the highest point; one box a task."""
-    from s2pg.analysis.plots import PALETTE, read
+    from s2pg.analysis.logs import read
+    from s2pg.analysis.plots import PALETTE
     from s2pg.io.figures import figure_class
 
     columns = min(4, len(tasks))

@@ -19,8 +19,10 @@ from s2pg.cli.expert import MakeExpert
 from s2pg.cli.listing import List
 from s2pg.cli.plot import Plot
 from s2pg.cli.record import Record
+from s2pg.cli.report import MakeReport
 from s2pg.cli.theory import Theory
 from s2pg.cli.train import Train
+from s2pg.cli.watch import Watch
 from s2pg.configure import compilation_cache
 from s2pg.errors import DivergenceError, UserError
 
@@ -52,9 +54,8 @@ class Command(Protocol):
 
 
 COMMANDS: dict[str, type[Command]] = {
-    "train": Train, "eval": Eval, "plot": Plot, "list": List, "bench": Bench, "demo": Demo,
-    "theory": Theory, "record": Record, "demos": Demos,
-    "expert": MakeExpert,
+    "train": Train, "eval": Eval, "plot": Plot, "report": MakeReport, "watch": Watch, "list": List, "bench": Bench,
+    "demo": Demo, "theory": Theory, "record": Record, "demos": Demos, "expert": MakeExpert,
 }  # fmt: skip
 
 
