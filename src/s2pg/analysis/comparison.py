@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from s2pg.analysis.logs import USUAL_KERNELS, Log, plain
+from s2pg.analysis.logs import USUAL_KERNELS, Log, plain, tell_apart
 from s2pg.analysis.statistics import iqm
 from s2pg.config.labels import parse
 from s2pg.errors import UserError
@@ -131,7 +130,7 @@ def _tasks(logs: Sequence[Log]) -> list[str]:
     """The task of each run, with those of its options in which runs of that task differ."""
     options = [log.config.get("options") or {} for log in logs]
     names = [plain(log.config.get("task", "?")) for log in logs]
-    return _tell_apart(names, options, names, missing=True)
+    return tell_apart(names, options, names, missing=True)
 
 
 def _labels(logs: Sequence[Log], tasks: Sequence[str]) -> list[str]:
@@ -148,27 +147,4 @@ def _labels(logs: Sequence[Log], tasks: Sequence[str]) -> list[str]:
         {name: log.config[name] for name in ("critic", "demos") if name in log.config} | (log.config.get("hyper") or {})
         for log in logs
     ]
-    return _tell_apart(names, rest, list(zip(tasks, names, strict=True)))
-
-
-def _tell_apart(
-    names: Sequence[str], settings: Sequence[Mapping[str, Any]], alike: Sequence[Hashable], missing: bool = False
-) -> list[str]:
-    """Adds to names the settings in which runs of one name differ although they are alike.
-
-    A setting that is not there is one that another version did not have, unless `missing` says that it counts.
-    """
-    groups: dict[tuple[str, Hashable], list[Mapping[str, Any]]] = defaultdict(list)
-    for name, kind, each in zip(names, alike, settings, strict=True):
-        groups[name, kind].append(each)
-    differing: dict[str, list[str]] = defaultdict(list)
-    for (name, _), group in groups.items():
-        for setting in sorted(set(itertools.chain(*group))):
-            values = {plain(each.get(setting)) for each in group if missing or setting in each}
-            if len(values) > 1 and setting not in differing[name]:
-                differing[name].append(setting)
-    found = []
-    for name, each in zip(names, settings, strict=True):
-        parts = [f"{setting} {plain(each[setting])}" for setting in differing[name] if setting in each]
-        found.append(", ".join([name, *parts]))
-    return found
+    return tell_apart(names, rest, list(zip(tasks, names, strict=True)))

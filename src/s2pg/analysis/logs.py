@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,10 @@ def _walk(folder: Path) -> list[Path]:
 
 
 def labels(logs: Sequence[Log]) -> list[str]:
-    """The memory of each run, and whatever else differs between them; the folder's name if nothing does."""
+    """The memory of each run, and whatever else differs between them; the folder's name if nothing does.
+
+    Hyper-parameters are named only where runs would have the same label without them: presets differ everywhere.
+    """
     options = [log.config.get("options") or {} for log in logs]
     names = list(dict.fromkeys(name for each in options for name in each))
     parts = [[plain(log.config.get("memory", log.path.name))] for log in logs]
@@ -158,8 +162,32 @@ def labels(logs: Sequence[Log]) -> list[str]:
         if any(value != values[0] for value in values):
             _extend(parts, ["" if value is None else f"{name} {plain(value)}" for value in values])
     found = [", ".join(part) for part in parts]
+    found = tell_apart(found, [log.config.get("hyper") or {} for log in logs], found)
     count = Counter(found)
     return [f"{label} ({log.path.name})" if count[label] > 1 else label for label, log in zip(found, logs, strict=True)]
+
+
+def tell_apart(
+    names: Sequence[str], settings: Sequence[Mapping[str, Any]], alike: Sequence[Hashable], missing: bool = False
+) -> list[str]:
+    """Adds to names the settings in which runs of one name differ although they are alike.
+
+    A setting that is not there is one that another version did not have, unless `missing` says that it counts.
+    """
+    groups: dict[tuple[str, Hashable], list[Mapping[str, Any]]] = defaultdict(list)
+    for name, kind, each in zip(names, alike, settings, strict=True):
+        groups[name, kind].append(each)
+    differing: dict[str, list[str]] = defaultdict(list)
+    for (name, _), group in groups.items():
+        for setting in sorted(set(itertools.chain(*group))):
+            values = {plain(each.get(setting)) for each in group if missing or setting in each}
+            if len(values) > 1 and setting not in differing[name]:
+                differing[name].append(setting)
+    found = []
+    for name, each in zip(names, settings, strict=True):
+        parts = [f"{setting} {plain(each[setting])}" for setting in differing[name] if setting in each]
+        found.append(", ".join([name, *parts]))
+    return found
 
 
 def _extend(parts: list[list[str]], texts: list[str]) -> None:

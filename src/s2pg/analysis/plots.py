@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -60,9 +61,15 @@ def curves(
 
     logs, value = _read_all(runs, value)
     names = ("environment steps", "wall-clock seconds")[: 1 + seconds]
-    figure = Figure(figsize=(5 * len(names), 4.2), layout="constrained", dpi=150)
+    texts = labels(logs)
+    # As many columns as the longest name leaves room for: a letter takes about 0.085 inches, a line and gaps 0.7.
+    wide = 0.7 + 0.085 * max(map(len, texts))
+    width = max(5.0 * len(names), wide)
+    columns = min(int(width / wide), 2 * len(names), len(logs))
+    height = 3.6 + 0.21 * math.ceil(len(logs) / columns)
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-    for i, (log, label) in enumerate(zip(logs, labels(logs), strict=True)):
+    for i, (log, label) in enumerate(zip(logs, texts, strict=True)):
         *axes, values = log.points(value)
         middle, (low, high) = iqm(values), bootstrap_band(values)
         look = {"color": PALETTE[i % len(PALETTE)], "linestyle": DASHES[i // len(PALETTE) % len(DASHES)]}
@@ -83,10 +90,7 @@ def curves(
                 ha="right", va="bottom", fontsize=8, color="#555555",
             )  # fmt: skip
     panels[0].set_ylabel(NAMES.get(value, value))
-    handles, texts = panels[0].get_legend_handles_labels()
-    # As many columns as the longest name leaves room for: a letter takes about 0.085 inches, a line and gaps 0.7.
-    room = max(1, int(figure.get_figwidth() / (0.7 + 0.085 * max(map(len, texts)))))
-    columns = min(room, 2 * len(names), len(logs))
+    handles, _ = panels[0].get_legend_handles_labels()
     figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False)
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
