@@ -224,6 +224,8 @@ def test_eval_prints_json_of_every_seed_and_repeats_itself(run: Path, capsys):
     assert both["schema"] == 1 and [row["seed"] for row in both["seeds"]] == [0, 1]
     assert both["iqm"] == pytest.approx(np.mean([row["mean"] for row in both["seeds"]]))
     assert all(0 <= row["min"] <= row["mean"] <= row["max"] <= 1 for row in both["seeds"])
+    horizon = json.loads((run / "config.json").read_text())["spec"]["horizon"]
+    assert {row["length"] for row in both["seeds"]} == {horizon}  # nothing ends it early
     assert report("--seed", "1")["seeds"] == both["seeds"][1:]
     assert report("--stochastic")["stochastic"] is True
 

@@ -18,6 +18,7 @@ from s2pg.cli import main
 from s2pg.demos import Clip, Demonstrations, recorder
 from s2pg.errors import UserError
 from s2pg.evaluate import evaluate
+from s2pg.runs import assess
 from s2pg.types import Box, Discrete, MultiDiscrete, Spec
 from toys import built
 
@@ -519,11 +520,16 @@ def test_a_policy_on_the_device_is_recorded_in_whole_episodes(recall, tmp_path):
 
 def test_it_plays_what_evaluation_plays_however_many_episodes_fit_into_memory(recall, monkeypatch):
     env, actor, key = recall.env(), recall.policy(explore=True).actor, jax.random.key(4)
-    wanted = evaluate(env, actor, 7, key)
+    wanted = evaluate(env, actor, 7, key).returns
     whole = recorder.record(env, actor, 7, key)
     np.testing.assert_array_equal(whole.returns, wanted)
     monkeypatch.setattr(recorder, "ROOM", 3 * 4 * 4 * (2 * 4 + 2 + 4))  # three episodes
     np.testing.assert_array_equal(recorder.record(env, actor, 7, key).action, whole.action)
+
+
+def test_on_the_host_an_episode_is_as_long_as_it_lasted(walk):
+    found = assess.played(walk.env(), walk.policy().actor, 8)
+    assert set(found.lengths.tolist()) <= {1, 2, 3, 4, 5} and len(set(found.lengths.tolist())) > 1
 
 
 def test_the_previous_action_is_the_one_that_the_task_showed(monkeypatch):

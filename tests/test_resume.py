@@ -286,7 +286,7 @@ def made_earlier(run, schema):
 @pytest.mark.parametrize("schema", [1, 2])
 def test_a_run_of_an_earlier_schema_can_be_evaluated(schema, whole, copy):
     made_earlier(copy, schema)
-    found, expected = (assess.returns(run.env(), s2pg.load(run.path, 3).actor, 4) for run in (copy, whole))
+    found, expected = (assess.played(run.env(), s2pg.load(run.path, 3).actor, 4).returns for run in (copy, whole))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -466,7 +466,7 @@ def test_a_run_of_several_discrete_axes_is_resumed_and_evaluated(tmp_path):
     train(tmp_path, DIALS, memory="none", steps=8, borders=1)
     train(tmp_path, DIALS, memory="none", resume=True, say=lines.append)
     assert not lines
-    returns = assess.returns(s2pg.make("gym:test/Dials-v0"), s2pg.load(tmp_path).actor, episodes=2)
+    returns = assess.played(s2pg.make("gym:test/Dials-v0"), s2pg.load(tmp_path).actor, episodes=2).returns
     assert np.all((returns >= -5.0) & (returns <= 30.0))
     with pytest.raises(UserError, match="sac needs continuous actions, and this task has discrete ones"):
         resolve("sac", s2pg.make("gym:test/Dials-v0"))

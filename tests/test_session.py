@@ -178,12 +178,21 @@ def test_deterministic_evaluation_depends_on_no_key(trained):
             return super().begin(jax.random.key(0))
 
     env, policy = Fixed(horizon=12), trained.policy()
-    returns = jax.jit(lambda key: evaluate(env, policy.actor, 3, key))
+    returns = jax.jit(lambda key: evaluate(env, policy.actor, 3, key).returns)
     a, b = returns(jax.random.key(1)), returns(jax.random.key(2))
     np.testing.assert_array_equal(a, b)
     assert len(set(np.asarray(a).tolist())) == 1
     exploring = trained.policy(explore=True).actor
-    assert len(set(np.asarray(jax.jit(lambda: evaluate(env, exploring, 3, jax.random.key(1)))()).tolist())) == 3
+    assert len(set(np.asarray(jax.jit(lambda: evaluate(env, exploring, 3, jax.random.key(1)).returns)()).tolist())) == 3
+
+
+def test_an_episode_is_as_long_as_it_lasted(trained):
+    class Short(type(trained.env())):
+        def move(self, inner, elapsed, action, key):
+            return super().move(inner, elapsed, action, key)[0], jnp.ones(()), elapsed == 3
+
+    found = jax.jit(lambda: evaluate(Short(horizon=12), trained.policy().actor, 3, jax.random.key(1)))()
+    assert found.lengths.tolist() == found.returns.tolist() == [4, 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +225,7 @@ def test_actors_compared_side_by_side_play_as_each_does_alone():
     _, built = resolve("ppo", env, hyper={"size": 4, "width": 4})
     policy = built.init_policy(env.spec, key=jax.random.key(0))
     actors, key = [built.actor(policy, explore) for explore in (False, True)], jax.random.key(5)
-    both = jax.jit(lambda: compare(env, actors, 3, key))()
-    alone = jax.jit(lambda: jnp.stack([evaluate(env, actor, 3, key) for actor in actors]))()
+    both = jax.jit(lambda: compare(env, actors, 3, key).returns)()
+    alone = jax.jit(lambda: jnp.stack([evaluate(env, actor, 3, key).returns for actor in actors]))()
     np.testing.assert_allclose(both, alone, rtol=1e-5)
     assert not np.allclose(both[0], both[1])

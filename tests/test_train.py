@@ -136,10 +136,21 @@ def test_a_run_reports_before_it_compiles_and_when_it_has(watched):
 def test_rows_carry_the_documented_names(run):
     rows = read_metrics(run / training.METRICS)
     assert [(row["step"], row["seed"]) for row in rows] == [(32 * i, seed) for i in range(1, 6) for seed in (4, 7)]
-    named = {"step", "seed", "train_return", "eval_return", "eval_return_stochastic", "wall_s", "steps_per_s"}
+    named = {
+        "step",
+        "seed",
+        "train_return",
+        "eval_return",
+        "eval_return_stochastic",
+        "eval_length",
+        "wall_s",
+        "steps_per_s",
+    }
     for row in rows:
         assert named < row.keys()
-        assert row["eval_return"] == row["eval_return_stochastic"] == 50.0  # whole episodes of reward 1
+        assert (
+            row["eval_return"] == row["eval_return_stochastic"] == row["eval_length"] == 50.0
+        )  # whole episodes of reward 1
         assert row["wall_s"] > 0 and row["steps_per_s"] > 0
     # Chunks of 2 x 8 steps: the first episodes of all lanes end in the fourth.
     assert [row["train_return"] for row in rows if row["seed"] == 4] == [None] * 3 + [50.0] + [None]

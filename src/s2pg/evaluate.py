@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from s2pg.actor import Actor
 from s2pg.envs.base import Env
@@ -19,12 +19,19 @@ from s2pg.rollout import start, transition
 from s2pg.types import State, Timestep, Transition
 
 
-def evaluate(env: Env, actor: Actor, episodes: int, key: PRNGKeyArray) -> Float[Array, " episodes"]:
-    """Undiscounted returns of whole episodes. Deterministic if the actor does not explore: the mode of a and of z'."""
-    return compare(env, (actor,), episodes, key)[0]
+class Played(NamedTuple):
+    """What came of whole episodes [..., episodes]: undiscounted returns, and after how many steps they ended."""
+
+    returns: Any
+    lengths: Any
 
 
-def compare(env: Env, actors: Sequence[Actor], episodes: int, key: PRNGKeyArray) -> Float[Array, "actors episodes"]:
+def evaluate(env: Env, actor: Actor, episodes: int, key: PRNGKeyArray) -> Played:
+    """Plays whole episodes. Deterministic if the actor does not explore: the mode of a and of z'."""
+    return jax.tree.map(lambda leaf: leaf[0], compare(env, (actor,), episodes, key))
+
+
+def compare(env: Env, actors: Sequence[Actor], episodes: int, key: PRNGKeyArray) -> Played:
     """The same for several actors, which play the same episodes.
 
     All lanes are stepped at once: a simulator takes hardly longer for twice as many.
@@ -38,7 +45,7 @@ def compare(env: Env, actors: Sequence[Actor], episodes: int, key: PRNGKeyArray)
             jax.tree.map(lambda leaf, i=i: leaf[i * episodes : (i + 1) * episodes], tree) for i in range(len(actors))
         ]
 
-    def step(carry: tuple, key: PRNGKeyArray) -> tuple[tuple, Array]:
+    def step(carry: tuple, key: PRNGKeyArray) -> tuple[tuple, Played]:
         (env_state, timestep, zs), alive = carry
         act_key, env_key = jax.random.split(key)
         keys, over_lanes = jax.random.split(act_key, episodes), jax.vmap(transition, in_axes=(None, 0, 0, 0))
@@ -47,12 +54,12 @@ def compare(env: Env, actors: Sequence[Actor], episodes: int, key: PRNGKeyArray)
         env_state, after = jax.vmap(env.advance)(env_state, together([row.decision.action for row in rows]), env_keys)
         reward = jnp.where(alive, after.reward, 0.0)
         going = alive & ~(after.terminated | after.truncated)
-        return ((env_state, after, [row.next_z for row in rows]), going), reward
+        return ((env_state, after, [row.next_z for row in rows]), going), Played(reward, alive)
 
     inner = (together([c.env_state for c in carries]), together([c.timestep for c in carries]), [c.z for c in carries])
     alive = jnp.ones(len(actors) * episodes, bool)
-    _, rewards = jax.lax.scan(step, (inner, alive), jax.random.split(run_key, env.horizon))
-    return jnp.sum(rewards, axis=0).reshape(len(actors), episodes)
+    _, steps = jax.lax.scan(step, (inner, alive), jax.random.split(run_key, env.horizon))
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0).reshape(len(actors), episodes), steps)
 
 
 class Film(NamedTuple):
@@ -95,19 +102,21 @@ def play(
     z: State,
     stream: int | None = None,
     watch: Callable[[Transition], None] = lambda row: None,
-) -> np.ndarray:
-    """Undiscounted returns [S, N] of one episode in each lane of a host's environments.
+) -> Played:
+    """Plays one episode in each lane [S, N] of a host's environments.
 
     `watch` sees every decision before it is taken, while the environments still stand where it was made.
     """
     timestep = lanes.reset(stream)
     returns, alive = np.zeros(timestep.reward.shape), np.ones(timestep.reward.shape, bool)
+    lengths = np.zeros(alive.shape, int)
     for t in itertools.count():
         row = act(timestep, z, t)
         watch(row)
         timestep, z = lanes.step(jax.device_get(row.decision.action)), row.next_z
         returns += np.where(alive, timestep.reward, 0.0)
+        lengths += alive
         alive &= ~timestep.first
         if not alive.any():
             break
-    return returns
+    return Played(returns, lengths)

@@ -20,6 +20,7 @@ DASHES = ("-", "--", ":", "-.")
 NAMES = {
     "eval_return": "evaluation return",
     "eval_return_stochastic": "evaluation return (stochastic policy)",
+    "eval_length": "steps of an evaluation episode",
     "train_return": "training return",
 }
 

@@ -74,8 +74,9 @@ class Eval:
                 raise UserError(f"with these options the view '{view}' is another than the policy was trained on")
         rows = []
         for seed, actor in actors.items():
-            found = assess.returns(env, actor, self.episodes, self.eval_seed)
-            rows.append({"seed": seed} | {name: float(getattr(found, name)()) for name in FIGURES})
+            found = assess.played(env, actor, self.episodes, self.eval_seed)
+            rows.append({"seed": seed} | {name: float(getattr(found.returns, name)()) for name in FIGURES})
+            rows[-1]["length"] = float(found.lengths.mean())
             learned = {
                 name: [round(float(x), 4) for x in np.ravel(values)] for name, values in actor.kernel.facts().items()
             }
@@ -98,8 +99,8 @@ class Eval:
 
 def _table(rows: list[dict[str, Any]]) -> Table:
     shown = Table()
-    for name in ("seed", *FIGURES):
+    for name in ("seed", *FIGURES, "length"):
         shown.add_column(name, justify="right")
     for row in rows:
-        shown.add_row(str(row["seed"]), *(f"{row[name]:.4g}" for name in FIGURES))
+        shown.add_row(str(row["seed"]), *(f"{row[name]:.4g}" for name in (*FIGURES, "length")))
     return shown

@@ -30,7 +30,7 @@ class Plot:
     out: Annotated[Path, arg(aliases=("-o",), metavar="FILE")]
     """picture to draw: .png, .pdf or .svg"""
     value: Annotated[str, arg(metavar="NAME")] = "eval_return"
-    """what to compare: eval_return, eval_return_stochastic or train_return"""
+    """what to compare: eval_return, eval_return_stochastic, eval_length or train_return"""
     seconds: bool = True
     """draw against seconds too; leave out where runs shared a machine"""
 

@@ -53,7 +53,7 @@ class MakeReport:
     out: Annotated[Path, arg(aliases=("-o",), metavar="FILE")] = Path("report.html")
     """page to write"""
     value: Annotated[str, arg(metavar="NAME")] = "eval_return"
-    """what to compare: eval_return, eval_return_stochastic or train_return"""
+    """what to compare: eval_return, eval_return_stochastic, eval_length or train_return"""
     normalise: Normalise = None
     """what counts as 0 and as 1 on every task: returns, or memory labels such as none and oracle"""
     seconds: bool = True

@@ -31,7 +31,7 @@ class Watch:
     port: Annotated[int, arg(metavar="N", help_behavior_hint="(default: any that is free)")] = 0
     """port to serve at"""
     value: Annotated[str, arg(metavar="NAME")] = "eval_return"
-    """what to compare: eval_return, eval_return_stochastic or train_return"""
+    """what to compare: eval_return, eval_return_stochastic, eval_length or train_return"""
     normalise: Normalise = None
     """what counts as 0 and as 1 on every task: returns, or memory labels such as none and oracle"""
     seconds: bool = True

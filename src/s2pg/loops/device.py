@@ -79,8 +79,9 @@ class DeviceLoop:
     def _returns(self, loop: Loop) -> dict[str, Array]:
         key = stream(loop.key, EVALUATE, loop.update)
         actors = [self.algorithm.actor(loop.train.policy, explore) for explore in (False, True)]
-        modes, draws = jnp.mean(compare(self.env, actors, self.episodes, key), axis=1)
-        return {"eval_return": modes, "eval_return_stochastic": draws}
+        played = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=1), compare(self.env, actors, self.episodes, key))
+        (modes, draws), (length, _) = played
+        return {"eval_return": modes, "eval_return_stochastic": draws, "eval_length": length}
 
     def init(self) -> Loop:
         return self._init(self.keys, self.shared)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 from s2pg.actor import Actor
 from s2pg.algorithms.base import Algorithm, Metrics, Policy, TrainState
 from s2pg.envs.host import HostTask
-from s2pg.evaluate import play
+from s2pg.evaluate import Played, play
 from s2pg.loops.base import (
     EVALUATE,
     INIT,
@@ -158,19 +158,22 @@ class HostLoop:
         return int(loop.update[0])
 
     def evaluate(self, loop: Loop) -> dict[str, np.ndarray]:
+        modes, draws = (self._play(loop, explore) for explore in (False, True))
         return {
-            "eval_return": self._play(loop, explore=False),
-            "eval_return_stochastic": self._play(loop, explore=True),
+            "eval_return": modes.returns,
+            "eval_return_stochastic": draws.returns,
+            "eval_length": modes.lengths,
         }
 
-    def _play(self, loop: Loop, explore: bool) -> np.ndarray:
-        """Mean return per seed over exactly `episodes` episodes, one per lane."""
+    def _play(self, loop: Loop, explore: bool) -> Played:
+        """Means per seed over exactly `episodes` episodes, one per lane."""
         policy = loop.train.policy
         z = jax.vmap(lambda policy: initial_state(self.algorithm.actor(policy), self.episodes))(policy)
         policy, z, key = self._placed((policy, z, loop.key))
         key = self._key(key, EVALUATE, loop.update)
         act = lambda timestep, z, t: self._act[explore](policy, timestep, z, key, t)  # noqa: E731
-        return play(self.eval_lanes, act, z, stream=2 * self._count(loop) + 1).mean(axis=1)
+        played = play(self.eval_lanes, act, z, stream=2 * self._count(loop) + 1)
+        return Played(*(part.mean(axis=1) for part in played))
 
     def pack(self, loop: Loop) -> PyTree:
         # An episodic algorithm starts its episodes anew in every update: there are no open ones to bring back.

@@ -16,6 +16,7 @@ from s2pg.actor import Actor
 from s2pg.envs.base import Drawable, Env
 from s2pg.envs.host import HostTask, Lanes
 from s2pg.errors import UserError
+from s2pg.evaluate import Played
 from s2pg.io.video import with_state
 from s2pg.loops import stream
 from s2pg.rollout import initial_state, transition
@@ -27,12 +28,12 @@ ASSESS, HOST_ASSESS = 3, 2**32 - 1
 _evaluate = eqx.filter_jit(evaluate.evaluate)
 
 
-def returns(env: Env | HostTask, actor: Actor, episodes: int, seed: int = 0) -> np.ndarray:
-    """Undiscounted returns [episodes]; the same `seed` gives every policy the same episodes."""
+def played(env: Env | HostTask, actor: Actor, episodes: int, seed: int = 0) -> Played:
+    """Returns and lengths [episodes]; the same `seed` gives every policy the same episodes."""
     key = stream(jax.random.key(seed), ASSESS)
     if isinstance(env, Env):
-        return np.asarray(_evaluate(env, actor, episodes, key))
-    return on_host(env.lanes([seed], episodes, HOST_ASSESS), actor, episodes, key)[0]
+        return jax.device_get(_evaluate(env, actor, episodes, key))
+    return Played(*(part[0] for part in on_host(env.lanes([seed], episodes, HOST_ASSESS), actor, episodes, key)))
 
 
 def pace(env: Env | HostTask, most: int = 25) -> tuple[int, int]:
@@ -81,8 +82,8 @@ def on_host(
     episodes: int,
     key: PRNGKeyArray,
     watch: Callable[[Transition], None] = lambda row: None,
-) -> np.ndarray:
-    """Returns [1, episodes] of whole episodes in these lanes, which are closed; `watch` sees every step."""
+) -> Played:
+    """Plays whole episodes [1, episodes] in these lanes, which are closed; `watch` sees every step."""
     z = jax.tree.map(lambda leaf: leaf[None], initial_state(actor, episodes))
     try:
         return evaluate.play(
@@ -101,7 +102,7 @@ def _act(actor: Actor, timestep: Timestep, z: State, key: PRNGKeyArray, t: Array
 
 
 def scripted_return(env: Any, episodes: int, seed: int = 0) -> float:
-    """The mean return of a task's scripted oracle, on the episodes that `returns` plays with this seed."""
+    """The mean return of a task's scripted oracle, on the episodes that `played` plays with this seed."""
     start_key, _ = jax.random.split(stream(jax.random.key(seed), ASSESS))
     reset_key, _ = jax.random.split(start_key)
 

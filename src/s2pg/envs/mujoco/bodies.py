@@ -174,7 +174,7 @@ class HumanoidAges(Body):
         """Makes a model of each size."""
         sizes = (options.size,) if options.size else SIZES
         if options.model == RELEASED:
-            made = [released.humanoid(size, options.torque) for size in sizes]
+            made = [released.humanoid(size, options.torque, options.scaling == "sound") for size in sizes]
         else:
             made = [humanoid(size, options.torque, options.scaling == "released") for size in sizes]
         return Table(made, np.array(sizes)[:, None])

@@ -26,13 +26,18 @@ ARMS = {
 CARRYING = {"r_clav": (1.0, 0.0, -0.35, 0.0), "l_clav": (0.0, -0.35, 0.0, 1.0)}
 
 
-def humanoid(size: float, torque: int) -> Any:
-    """Compiles the humanoid of its POMDP task; centres of mass stay where the adult's are, as they do there."""
+def humanoid(size: float, torque: int, sound: bool = False) -> Any:
+    """Compiles the humanoid of its POMDP task; centres of mass stay where the adult's are, as they do there.
+
+    `sound` scales them as everything else.
+    """
     spec = _spec("humanoid/humanoid_torque.xml")
     for mesh in spec.meshes:
         mesh.scale = mesh.scale * size
     for body in spec.bodies[1:]:
         body.pos = body.pos * size
+        if sound:
+            body.ipos = body.ipos * size
         body.mass = body.mass * size**3
         body.fullinertia = body.fullinertia * size**5
     for motor in spec.actuators:
