@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from s2pg.demos.columns import find, finite, matrix
+from s2pg.columns import find, finite, matrix
 from s2pg.errors import UserError
 from s2pg.types import POLICY
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from s2pg.clip import Clip
 from s2pg.demos import locomujoco, members, minari, own
-from s2pg.demos.clip import Clip
 from s2pg.demos.data import Demonstrations
 from s2pg.errors import UserError
 from s2pg.io.checkpoint import META

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from s2pg.demos.columns import find, matrix
+from s2pg.columns import find, matrix
 from s2pg.errors import UserError
 
 
