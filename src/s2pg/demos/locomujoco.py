@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from s2pg.clip import Clip, speeds
-from s2pg.columns import pieces
+from s2pg.columns import numbers, pieces
 from s2pg.demos.data import Demonstrations
 from s2pg.demos.members import Members
 from s2pg.errors import UserError
@@ -56,8 +56,10 @@ def read_transitions(path: Path, joints: Sequence[str] | None = None) -> Demonst
         raise UserError(f"{path} holds transitions: name its columns, not joints")
     with Members(path) as members:
         states, next_states, actions = (np.atleast_2d(members[name]) for name in ("states", "next_states", "actions"))
-        absorbing, last = (np.asarray(members[name]).reshape(-1) > 0 for name in ("absorbing", "last"))
+        absorbing, last = (numbers(name, members[name], bool).reshape(-1) for name in ("absorbing", "last"))
         rewards = np.asarray(members["rewards"]).reshape(-1) if "rewards" in members else None
+    if len(absorbing) != len(last):
+        raise UserError(f"{path} has {len(absorbing)} rows of absorbing and {len(last)} of last")
     ends = absorbing | last
     first = np.concatenate([[True], ends[:-1]])[: len(ends)]
     return Demonstrations(
@@ -73,14 +75,14 @@ def read_trajectories(path: Path, joints: Sequence[str] | None = None) -> list[C
     """
     with Members(path) as members:
         known = _joint_names(members, joints)
-        kinds = np.asarray(members["jnt_type"]).reshape(-1).astype(int).tolist()
+        kinds = numbers("jnt_type", members["jnt_type"], float).reshape(-1).tolist()
         if len(kinds) != len(known):
             raise UserError(f"{path} has {len(kinds)} types of joints and {len(known)} names")
         positions, velocities = np.atleast_2d(members["qpos"]), np.atleast_2d(members["qvel"])
         frequency = _frequency(members)
         parts = pieces(members[SPLITS], len(positions), str(path))
     if strange := set(kinds) - WIDTHS.keys():
-        raise UserError(f"{path} has a joint of type {strange.pop()}, which MuJoCo does not know")
+        raise UserError(f"{path} has a joint of type {strange.pop():g}, which MuJoCo does not know")
     widths = tuple(WIDTHS[kind] for kind in kinds)
     if (positions.shape[1], velocities.shape[1]) != (sum(widths), sum(map(speeds, widths))):
         raise UserError(f"qpos and qvel of {path} do not have the columns of its joints")
@@ -90,8 +92,8 @@ def read_trajectories(path: Path, joints: Sequence[str] | None = None) -> list[C
 
 def _frequency(members: Members) -> float:
     """Frames a second."""
-    found = members[FREQUENCY].reshape(-1)
-    if len(found) != 1 or not 0.0 < float(found[0]) < np.inf:
+    found = numbers(FREQUENCY, members[FREQUENCY], float).reshape(-1)
+    if len(found) != 1 or not 0.0 < found[0] < np.inf:
         raise UserError(f"{members.path} has a frequency of {', '.join(map(str, found.tolist()))}")
     return float(found[0])
 
