@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import toys
-from s2pg.algorithms.adversarial import Adversarial, Past, features
+from s2pg import normalise
+from s2pg.algorithms.adversarial import Adversarial, Past, begun, features
 from s2pg.algorithms.base import Algorithm, Plan, Policy, TrainState
 from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, Box, Decision, Discrete, Expert, Transition
@@ -137,6 +138,22 @@ def test_the_inner_algorithm_is_paid_by_the_discriminator_alone(inputs):
     np.testing.assert_allclose(metrics["paid"], jax.nn.softplus(logits), rtol=1e-5)
     _, with_task = imitation(judge_inputs=inputs, task_weight=0.5).update(state, seen, expert(), jax.random.key(1))
     np.testing.assert_allclose(with_task["paid"], metrics["paid"] + 3.5, rtol=1e-5)
+
+
+def test_statistics_of_the_policy_begin_with_its_first_batch():
+    """The first batch has 0 ... 5 as states: their mean is 2.5, their deviation 1.708."""
+    algorithm = imitation(judge_inputs="state", judge_scale="policy")
+    state, seen = initialised(algorithm), batch()
+    empty = state._replace(policy=Policy((), normalise.initial({POLICY: 2, CRITIC: 1})))
+    after, metrics = algorithm.update(empty, seen, expert(), jax.random.key(1))
+
+    def paid(mean, deviation):
+        x = (np.arange(6.0).reshape(3, 2, 1) - mean) / deviation
+        return jax.nn.softplus(jax.vmap(jax.vmap(after.learner.judge))(jnp.asarray(x))[..., 0])
+
+    np.testing.assert_allclose(metrics["paid"], paid(2.5, np.std(np.arange(6.0))), rtol=1e-4)
+    known = begun({CRITIC: normalise.Stats(jnp.array(4.0), jnp.array([1.0]), jnp.array([16.0]))}, seen.obs)
+    np.testing.assert_allclose(normalise.normalise(known, {CRITIC: jnp.array([5.0])})[CRITIC], [2.0], rtol=1e-5)
 
 
 def test_a_view_without_privilege_serves_where_demonstrations_have_no_other():

@@ -230,10 +230,10 @@ def test_episodes_begin_in_frames_of_the_motion_at_their_size(id, demos):
         robots.begin(0, np.random.default_rng(seed))
         size = robots.hidden[0, 0] if id == "humanoid-ages" else 1.0
         data, frame = robots.data[0], int(robots.frame[0])
-        np.testing.assert_allclose(data.qpos[3:], clip.qpos[frame, 3:])
-        np.testing.assert_allclose(data.qvel[3:], clip.qvel[frame, 3:])
-        np.testing.assert_allclose(data.qvel[:3], size * clip.qvel[frame, :3])
-        assert data.qpos[:2].tolist() == [0.0, 0.0] and data.qpos[2] == size * clip.qpos[frame, 2]
+        np.testing.assert_allclose(data.qpos[3:], clip.positions[frame, 3:])
+        np.testing.assert_allclose(data.qvel[3:], clip.velocities[frame, 3:])
+        np.testing.assert_allclose(data.qvel[:3], size * clip.velocities[frame, :3])
+        assert data.qpos[:2].tolist() == [0.0, 0.0] and data.qpos[2] == size * clip.positions[frame, 2]
         found.add(frame)
     assert len(found) > 10 and joints == data.qpos.size
 
@@ -251,14 +251,14 @@ def test_a_tracked_motion_goes_on_with_every_step_and_the_critic_sees_it(id, dem
     for step in range(110):  # round the cycle and on
         frame = (first + step) % 103
         size = robots.hidden[0, 0] if id == "humanoid-ages" else 1.0
-        goal = np.concatenate([cycle.qpos[frame], cycle.qvel[frame]])
+        goal = np.concatenate([cycle.positions[frame], cycle.velocities[frame]])
         goal[:3] *= size
         goal[joints : joints + 3] *= size
         shown = robots.views["critic"][0, 2 * joints - 1 :]
         np.testing.assert_allclose(shown[2:], goal[2:], atol=1e-5)
         np.testing.assert_allclose(np.arctan2(*shown[:2]) % (2 * np.pi), 2 * np.pi * frame / 103, atol=1e-4)
         ahead = (frame + 1) % 103
-        qpos, qvel = cycle.qpos[ahead].copy(), cycle.qvel[ahead].copy()
+        qpos, qvel = cycle.positions[ahead].copy(), cycle.velocities[ahead].copy()
         qpos[:3] *= size
         qvel[:3] *= size
         now = robots.data[0]

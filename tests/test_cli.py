@@ -336,6 +336,14 @@ def test_bench_of_off_policy_updates_gives_equal_parameters_and_shares_of_the_ma
     assert rows["matrices"]["share"] == 1.0 and all(row["share"] > 0 for row in rows.values())
 
 
+def test_bench_of_imitation_learns_from_an_expert_too(capsys):
+    sizes = ["--rounds", "1", "--batch", "4", "--width", "16", "--labels", "none", "s2pg"]
+    assert call("bench", "imitation", *sizes, "--json") == 0
+    rows = {row["label"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert list(rows) == ["none", "s2pg"]
+    assert abs(rows["none"]["parameters"] / rows["s2pg"]["parameters"] - 1) < 0.15
+
+
 def test_the_demo_leaves_table_plot_and_film_and_can_be_repeated(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.setitem(demo.QUICK, "labels", (demo.FILMED,))
     for _ in range(2):

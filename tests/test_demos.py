@@ -1,9 +1,11 @@
 """Demonstrations: files of every layout, what algorithms get of them, and episodes of trained policies."""
 
 import dataclasses
+import io
 import json
 import os
 import sys
+import zipfile
 from pathlib import Path
 
 import gymnasium
@@ -365,13 +367,72 @@ def test_trajectories_that_do_not_fit_together_are_refused(tmp_path, changed, to
         demos.read(trajectory_file(tmp_path / "a.npz", tmp_path / "b", **changed))
 
 
+TRANSITIONS = {
+    "states": np.zeros((4, 2)), "next_states": np.zeros((4, 2)), "actions": np.zeros((4, 1)), "absorbing": np.zeros(4),
+    "last": np.array([0, 1, 0, 1]),
+}  # fmt: skip
+CLIP = {f"{kind}_{joint}": np.zeros(4) for kind in ("q", "dq") for joint in ("hip", "knee")}
+
+
+@pytest.mark.parametrize(
+    ("members", "changed", "told"),
+    [
+        (CLIP, {"q_hip": np.array(list("text"))}, "positions of a clip holds no real numbers"),
+        (CLIP, {"q_hip": np.zeros(4, complex)}, "positions of a clip holds no real numbers"),
+        (CLIP, {"dq_hip": np.full(4, np.nan)}, "velocities of a clip is not finite in row 0"),
+        (CLIP, {"split_points": np.array([0, np.nan, 4])}, "split_points of .* is not finite"),
+        (CLIP, {"frequency": np.array([1.0, 2.0])}, "has a frequency of 1.0, 2.0"),
+        (TRANSITIONS, {"last": np.full(4, np.nan)}, "last is not finite in row 0"),
+        (TRANSITIONS, {"last": np.zeros(3)}, "has 4 rows of absorbing and 3 of last"),
+        (TRANSITIONS, {name: part[:0] for name, part in TRANSITIONS.items()}, "demonstrations have no rows"),
+        (TRANSITIONS, {"states": np.full((4, 2), 1e300)}, "view 'policy' is not finite in row 0"),
+    ],
+)  # fmt: skip
+def test_files_of_others_that_cannot_be_are_refused_by_name(tmp_path, members, changed, told):
+    np.savez(tmp_path / "a.npz", **members | changed)
+    with pytest.raises(UserError, match=told) as error:
+        demos.read(tmp_path / "a.npz")
+    assert "a.npz" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_member_that_claims_more_than_there_is_room_for_is_damaged(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**13,)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for name in CLIP:
+            archive.writestr(f"{name}.npy", header.getvalue())
+    with pytest.raises(UserError, match=r"member 'q_hip' of .* is damaged"):
+        demos.read(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("rewards", None, "episode 0 of .* has no rewards"),
+        ("rewards", np.array([b"a"] * 3), "rewards of episode 0 of .* are no arrays of numbers"),
+        ("actions", np.float64(1.0), "actions of episode 0 of .* are no arrays of numbers"),
+        ("actions", np.zeros((3, 2)), "episodes of .* do not have the same observations and actions"),
+        ("observations/policy", np.zeros((4, 3)), "episodes of .* do not have the same observations and actions"),
+    ],
+)
+def test_minari_episodes_that_cannot_be_are_refused(tmp_path, name, values, told):
+    h5py = pytest.importorskip("h5py")
+    demos.write(tmp_path / "a.minari", demonstrations())
+    with h5py.File(tmp_path / "a.minari" / "data" / "main_data.hdf5", "a") as file:
+        del file[f"episode_0/{name}"]
+        if values is not None:
+            file[f"episode_0/{name}"] = values
+    with pytest.raises(UserError, match=told):
+        demos.read(tmp_path / "a.minari")
+
+
 def test_unknown_files_are_refused_in_one_line(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     (tmp_path / "b.npz").write_text("no archive")
     np.savez(tmp_path / "d.npz", q_hip=["left", "right"], dq_hip=["left", "right"])
     (tmp_path / "f.npz").write_bytes(b"#!" + clip_file(tmp_path / "g.npz").read_bytes())
     for name, told in (
-        ("d.npz", "cannot be read as LocoMuJoCo 0.x clip: could not convert"), ("f.npz", "cannot be read as"),
+        ("d.npz", "positions of a clip holds no real numbers"), ("f.npz", "cannot be read as"),
         ("a.npz", "no layout that is known here"), ("b.npz", "is no .npz file"), ("c.npz", "No such file"),
         (".", "no Minari dataset"),
     ):  # fmt: skip

@@ -12,6 +12,7 @@ from s2pg import demos
 from s2pg.envs.mujoco.humanoid_ages import JOINTS
 from s2pg.errors import UserError
 from s2pg.io.sinks import read_metrics
+from s2pg.runs.demonstrated import differences
 from s2pg.runs.expert import without_motion
 from s2pg.types import Box, Spec
 from strides import stride, write_motion
@@ -77,6 +78,36 @@ def test_demonstrations_of_another_task_are_told(tmp_path):
     said = []
     train("bc", tmp_path / "run", 1, "none", demos=tmp_path / "other.npz", borders=1, say=said.append)
     assert any("holds demonstrations of pendulum, and this is recall" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"gait": "run", "size": 1.0, "backend": "mjx", "demos": "a.npz"}, {"gait": "run", "size": 1.0}),
+        ({"hide": "none", "iterations": 3, "scaling": "sound", "size": 0}, {}),
+        ({"hide": ["positions"]}, {"hide": ["positions"]}),
+        (None, {}),  # of somebody else
+    ],
+)
+def test_options_that_differ_and_matter_are_found(options, told):
+    env = s2pg.make("humanoid-ages", backend="gymnasium")
+    found = dataclasses.replace(demonstrations(), notes={} if options is None else {"options": options})
+    trained = toys.resolve("bc", env, memory="none")[0]
+    differing = differences(found, trained, reads_policy=True)
+    assert {name: was for name, (was, _) in differing.items()} == told
+    assert all(now == {"gait": "walk", "size": 0.0, "hide": "none"}[name] for name, (_, now) in differing.items())
+    assert "hide" not in differences(found, trained, reads_policy=False)
+
+
+def test_demonstrations_with_other_options_are_told_and_learned_from(tmp_path):
+    other = dataclasses.replace(demonstrations(), notes={"options": {"k": 5, "cue": "real"}})
+    demos.write(tmp_path / "other.npz", other)
+    said = []
+    train("bc", tmp_path / "run", 1, "none", demos=tmp_path / "other.npz", borders=1, say=said.append)
+    assert f"{tmp_path}/other.npz was recorded with k=5, and this task has k=3" in said
+    demos.write(tmp_path / "slow.npz", dataclasses.replace(other, dt=7.0))
+    with pytest.raises(UserError, match="a step of 7 s, and the task one of 1 s"):
+        train("bc", tmp_path / "b", 1, "none", demos=tmp_path / "slow.npz")
 
 
 def test_what_is_missing_is_said_in_a_line(tmp_path, file):

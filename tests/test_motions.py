@@ -4,37 +4,38 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from s2pg.clip import Clip
 from s2pg.envs.mujoco.humanoid_ages import JOINTS
-from s2pg.envs.mujoco.motions import Clip, closed, frames, tracking_reward
+from s2pg.envs.mujoco.motions import closed, frames, tracking_reward
 from s2pg.errors import UserError
 from strides import stride, write_motion
 
 
 def test_a_motion_is_read_by_the_names_of_its_joints(tmp_path):
     clip = stride(JOINTS)
-    many = Clip(*(np.concatenate([0.4 * part, part]) for part in clip[:2]))
-    count = len(clip.qpos)
+    parts = (np.concatenate([0.4 * part, part]) for part in (clip.positions, clip.velocities))
+    many, count = Clip(clip.dt, clip.joints, *parts), clip.frames
     path = write_motion(
         tmp_path / "a.npz", JOINTS, many, split_points=np.array([0, count, 2 * count]), q_other=np.zeros(3)
     )
     found = frames(path, JOINTS)
-    np.testing.assert_array_equal(found.qpos, clip.qpos)
-    np.testing.assert_array_equal(found.qvel, clip.qvel)
-    assert found.rate == 500.0
-    assert frames(write_motion(tmp_path / "b.npz", JOINTS, clip, frequency=100.0), JOINTS).rate == 100.0
+    np.testing.assert_array_equal(found.positions, clip.positions)
+    np.testing.assert_array_equal(found.velocities, clip.velocities)
+    assert found.dt == 1 / 500
+    assert frames(write_motion(tmp_path / "b.npz", JOINTS, clip, frequency=100.0), JOINTS).dt == 1 / 100
     back = frames(path, JOINTS[::-1])
-    np.testing.assert_array_equal(back.qpos, clip.qpos[:, ::-1])
+    np.testing.assert_array_equal(back.positions, clip.positions[:, ::-1])
 
 
 @pytest.mark.parametrize(("period", "seconds", "count"), [(1.03, 0.998, 103), (0.85, 1.1, 85)])
 def test_a_stride_is_closed_into_a_cycle(period, seconds, count):
     """Whether it lacks a little of its period or goes on beyond it."""
     cycle = closed(stride(JOINTS, period, seconds))
-    assert cycle.qpos.shape == (count, 19) and cycle.rate == 100
+    assert cycle.positions.shape == (count, 19) and cycle.dt == 1 / 100
     exact = stride(JOINTS, period, period, rate=count / period)
-    np.testing.assert_allclose(cycle.qpos[:, 3:], exact.qpos[:count, 3:], atol=2e-3)
-    np.testing.assert_allclose(cycle.qvel[:, 3:], exact.qvel[:count, 3:], atol=2e-2)
-    np.testing.assert_allclose(cycle.qvel[:, 0], 1.3, rtol=1e-2)
+    np.testing.assert_allclose(cycle.positions[:, 3:], exact.positions[:count, 3:], atol=2e-3)
+    np.testing.assert_allclose(cycle.velocities[:, 3:], exact.velocities[:count, 3:], atol=2e-2)
+    np.testing.assert_allclose(cycle.velocities[:, 0], 1.3, rtol=1e-2)
 
 
 def test_tracking_is_worth_one_on_the_motion_and_less_beside_it():
@@ -53,8 +54,9 @@ def test_motions_that_are_none_are_told_in_one_line(tmp_path):
     clip = stride(JOINTS)
     text = tmp_path / "text.npz"
     text.write_text("no archive")
-    short = write_motion(tmp_path / "short.npz", JOINTS, Clip(clip.qpos[:1], clip.qvel[:1]))
-    broken = write_motion(tmp_path / "nan.npz", JOINTS, Clip(clip.qpos * np.nan, clip.qvel))
+    short = write_motion(tmp_path / "short.npz", JOINTS, stride(JOINTS, seconds=0.0))
+    broken = write_motion(tmp_path / "nan.npz", JOINTS, clip, **{f"q_{JOINTS[2]}": np.full(clip.frames, np.nan)})
+    timeless = write_motion(tmp_path / "timeless.npz", JOINTS, clip, frequency=0.0)
     other = tmp_path / "other.npz"
     np.savez(other, **{f"q_{name}": np.zeros(3) for name in ("pelvis_tx", "pelvis_tz", "pelvis_y")})
     pickled = tmp_path / "object.npz"
@@ -63,7 +65,8 @@ def test_motions_that_are_none_are_told_in_one_line(tmp_path):
         (text, "is no .npz file of a motion"),
         (pickled, "is no .npz file of a motion"),
         (short, "must be one number a frame"),
-        (broken, "holds numbers that are not finite"),
+        (broken, "positions of a clip is not finite in row 0"),
+        (timeless, "has a frequency of 0"),
         (other, "has no member q_pelvis_ty of this robot; near it: q_pelvis_y"),
     ):
         with pytest.raises(UserError) as error:

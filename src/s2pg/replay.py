@@ -2,29 +2,120 @@
 
 z' is stored once per row, and z_i is z'_{i-1}, or the initial state where an episode begins: neighbours agree by
 construction, however often states are refreshed. What the environment said is never changed.
+
+An expert's rows are such a buffer too: they lie where all seeds read them, and only the states are a seed's own.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from s2pg.types import Obs, State, Transition
+from s2pg.types import Expert, Obs, State, Transition
+
+
+class Rows(NamedTuple):
+    """What the environment said, at any leading axes."""
+
+    obs: Obs
+    next_obs: Obs
+    action: Float[Array, "*batch size"]
+    reward: Float[Array, "*batch"]
+    terminated: Bool[Array, "*batch"]
+
+
+@runtime_checkable
+class Buffer(Protocol):
+    """Rows to sample from, at most C in each of N lanes, with states that can be written anew."""
+
+    @property
+    def first(self) -> Bool[Array, "C N"]:
+        """Whether an episode begins at a row."""
+        ...
+
+    @property
+    def next_z(self) -> State:
+        """States after each row, [C, N, ...]."""
+        ...
+
+    @property
+    def head(self) -> Int[Array, ""]:
+        """Where the next row goes."""
+        ...
+
+    @property
+    def size(self) -> Int[Array, ""]:
+        """Counts the rows of each lane."""
+        ...
+
+    @property
+    def overwritten(self) -> Bool[Array, ""]:
+        """Tells whether the row before the oldest is gone."""
+        ...
+
+    def take(self, time: Int[Array, "B n"], lane: Int[Array, "B 1"]) -> Rows:
+        """Gathers rows."""
+        ...
 
 
 class Replay(eqx.Module):
-    """C rows of N lanes. All that never changes is one array, so that a sample is one gather."""
+    """A ring, C rows of N lanes. All that never changes is one array, so that a sample is one gather."""
 
     rows: Float[Array, "C N columns"]  # views | views after | action | reward | terminated
     first: Bool[Array, "C N"]
-    next_z: State  # [C, N, ...]
-    head: Int[Array, ""]  # where the next row goes
-    size: Int[Array, ""]  # rows stored in each lane
+    next_z: State
+    head: Int[Array, ""]
+    size: Int[Array, ""]
     views: tuple[tuple[str, int], ...] = eqx.field(static=True)
+
+    @property
+    def overwritten(self) -> Bool[Array, ""]:
+        return self.size == self.first.shape[0]
+
+    def take(self, time: Int[Array, "B n"], lane: Int[Array, "B 1"]) -> Rows:
+        found = self.rows[time, lane]
+        names, sizes = zip(*self.views, strict=True)
+        width = sum(sizes)
+        borders = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]
+        obs, ahead = (
+            dict(zip(names, jnp.split(found[..., start : start + width], borders, axis=-1), strict=True))
+            for start in (0, width)
+        )
+        return Rows(obs, ahead, found[..., 2 * width : -2], found[..., -2], found[..., -1] > 0.5)
+
+
+class ExpertReplay(eqx.Module):
+    """Demonstrations as one lane, of which `next_z` alone is a seed's own; rewards are not known."""
+
+    expert: Expert
+    next_z: State
+
+    @property
+    def first(self) -> Bool[Array, "C 1"]:
+        return self.expert.first[:, None]
+
+    @property
+    def head(self) -> Int[Array, ""]:
+        return self.size
+
+    @property
+    def size(self) -> Int[Array, ""]:
+        return jnp.asarray(self.expert.first.shape[0], jnp.int32)
+
+    @property
+    def overwritten(self) -> Bool[Array, ""]:
+        return jnp.zeros((), bool)
+
+    def take(self, time: Int[Array, "B n"], lane: Int[Array, "B 1"]) -> Rows:
+        obs, next_obs, action, terminated, _ = jax.tree.map(lambda leaf: leaf[time], self.expert)
+        return Rows(obs, next_obs, action, jnp.zeros(time.shape), terminated)
+
+
+AnyBuffer = TypeVar("AnyBuffer", bound=Buffer)
 
 
 class ReplayBatch(NamedTuple):
@@ -73,7 +164,7 @@ def add(replay: Replay, batch: Transition, next_z: State) -> Replay:
     )
 
 
-def sample(replay: Replay, key: PRNGKeyArray, batch: int, rows: int, slide: int, initial: State) -> ReplayBatch:
+def sample(replay: Buffer, key: PRNGKeyArray, batch: int, rows: int, slide: int, initial: State) -> ReplayBatch:
     """Draws `batch` samples, each ending at a row chosen uniformly, with the `rows` - 1 before it in its episode.
 
     With `slide` above 1 the chosen row lies anywhere among the last `slide` of its sample, as far as its episode goes,
@@ -84,7 +175,7 @@ def sample(replay: Replay, key: PRNGKeyArray, batch: int, rows: int, slide: int,
     rows whose samples would be cut short there.
     """
     capacity, lanes = replay.first.shape
-    full = replay.size == capacity
+    full = replay.overwritten
     oldest = jnp.where(full, 1, 0)
     lowest = oldest if jax.tree.leaves(replay.next_z) else jnp.where(full, rows, 0)
     row_key, offset_key = jax.random.split(key)
@@ -112,8 +203,7 @@ def sample(replay: Replay, key: PRNGKeyArray, batch: int, rows: int, slide: int,
     inside = ~is_first(order)[:, 1:] & (order[:, 1:] > oldest)  # whether the row before belongs to the sample as well
     valid = jnp.concatenate([_unbroken(inside[:, ::-1])[:, ::-1], jnp.ones((batch, 1), bool)], axis=1)
     time = place(order)
-    found = replay.rows[time, lane[:, None]]
-    obs, ahead, action, (reward, terminated) = _columns(replay, found)
+    obs, ahead, action, reward, terminated = replay.take(time, lane[:, None])
     obs = {name: jnp.concatenate([obs[name], ahead[name][:, -1:]], axis=1) for name in obs}
 
     head = order[:, -1] + 1 - jnp.sum(valid, axis=1)
@@ -125,10 +215,10 @@ def sample(replay: Replay, key: PRNGKeyArray, batch: int, rows: int, slide: int,
 
     z = jax.tree.map(before_head, replay.next_z, initial)
     next_z = jax.tree.map(lambda leaf: leaf[time[:, -slide:], lane[:, None]], replay.next_z)
-    return ReplayBatch(obs, action, reward, terminated > 0.5, valid, z, next_z, time[:, -1], lane)
+    return ReplayBatch(obs, action, reward, terminated, valid, z, next_z, time[:, -1], lane)
 
 
-def write(replay: Replay, where: ReplayBatch, next_z: State) -> Replay:
+def write(replay: AnyBuffer, where: ReplayBatch, next_z: State) -> AnyBuffer:
     """Puts new states [B, k, ...], if there are any, after the last k valid rows of the samples.
 
     Of a row that was sampled more than once, one of its states is taken whole.
@@ -153,16 +243,3 @@ def write(replay: Replay, where: ReplayBatch, next_z: State) -> Replay:
 def _unbroken(flags: Bool[Array, "B n"]) -> Bool[Array, "B n"]:
     """True up to the first False."""
     return jnp.cumprod(flags.astype(jnp.int32), axis=1).astype(bool)
-
-
-def _columns(replay: Replay, rows: Float[Array, "B n columns"]) -> tuple[Obs, Obs, Array, list[Array]]:
-    """Views, views after, action, and (reward, terminated)."""
-    sizes = [size for _, size in replay.views]
-    borders = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    width = sum(sizes)
-    names = [name for name, _ in replay.views]
-    obs, ahead = (
-        dict(zip(names, jnp.split(rows[..., start : start + width], borders[:-1], axis=-1), strict=True))
-        for start in (0, width)
-    )
-    return obs, ahead, rows[..., 2 * width : -2], [rows[..., -2], rows[..., -1]]

@@ -24,10 +24,10 @@ from s2pg.actor import Actor
 from s2pg.algorithms.base import Algorithm, Metrics, Plan, Policy, TrainState
 from s2pg.errors import UserError
 from s2pg.networks import MLP
-from s2pg.normalise import CLIP, normalise
+from s2pg.normalise import CLIP, Normaliser, merge, normalise
 from s2pg.optimise import adam, step
 from s2pg.options import option
-from s2pg.types import CRITIC, POLICY, Expert, Space, Spec, Transition
+from s2pg.types import CRITIC, POLICY, Expert, Obs, Space, Spec, Transition
 
 Rows = Float[Array, "_ size"]  # of x
 Judge = Callable[[Array], Array]  # x -> [logit]
@@ -133,7 +133,8 @@ class Adversarial(Algorithm):
     ) -> tuple[TrainState, Metrics]:
         judge_key, past_key, told_key, inner_key = jax.random.split(key, 4)
         own, view = state.learner, _view(shared)
-        each = jax.vmap(lambda row: self._scaled(state, view, row))
+        stats = begun(state.policy.normaliser, batch.obs)
+        each = jax.vmap(lambda row: self._scaled(own, stats, view, row))
         fresh = Expert(batch.obs, batch.next_obs, batch.decision.action, batch.terminated, batch.first)
         seen = jax.vmap(each)(fresh)
 
@@ -201,16 +202,24 @@ class Adversarial(Algorithm):
         taught, _ = jax.lax.scan(once, (own.judge, own.optimiser), jax.random.split(key, self.judge_steps))
         return taught
 
-    def _scaled(self, state: TrainState, view: str, row: Expert) -> Array:
+    def _scaled(self, own: Learner, stats: Normaliser, view: str, row: Expert) -> Array:
         """x of one step, as the discriminator sees it."""
-        own = state.learner
         if self.judge_scale == "policy":
-            obs, ahead = (normalise(state.policy.normaliser, each) for each in (row.obs, row.next_obs))
+            obs, ahead = (normalise(stats, each) for each in (row.obs, row.next_obs))
             return features(self.judge_inputs, view, own.space, row._replace(obs=obs, next_obs=ahead))
         # What the expert holds constant is not to be told apart by its last digit.
         deviation = jnp.maximum(own.scale.deviation, 1e-3)
         scaled = (features(self.judge_inputs, view, own.space, row) - own.scale.mean) / deviation
         return jnp.clip(scaled, -CLIP, CLIP)
+
+
+def begun(stats: Normaliser, obs: Obs) -> Normaliser:
+    """The policy's statistics; before there are any, those of its first batch."""
+    fresh = merge(stats, obs)
+    return {
+        name: jax.tree.map(lambda kept, new, known=kept.number > 0: jnp.where(known, kept, new), kept, fresh[name])
+        for name, kept in stats.items()
+    }
 
 
 def features(inputs: Inputs, view: str, space: Space, row: Expert) -> Array:

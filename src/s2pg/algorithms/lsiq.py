@@ -12,13 +12,14 @@ inverse soft Q-learning, with the implied reward r_Q = Q - gamma V' and c its re
     L_Q   = - E_expert r_Q + E_expert, policy [V(s, z) - gamma V' + c r_Q^2]
 
 The actor learns as SAC's does, at the states of both; temperatures follow the policy's. Demonstrations are a second
-replay buffer: their internal states are those of the first policy at the start, and are refreshed like all others. That
-is sound since z' is independent of a given (o, z): the expert's a goes with a z' of ours.
+replay buffer, whose rows are the shared data. Internal states at them are a seed's own: those of the first policy at
+the start, and refreshed like all others. That is sound since z' is independent of a given (o, z): the expert's a goes
+with a z' of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from s2pg import replay
 from s2pg.actor import Actor
 from s2pg.algorithms.base import Algorithm, Metrics, Plan, Policy, TrainState
-from s2pg.algorithms.expert import as_batch, rolled
+from s2pg.algorithms.expert import rolled
 from s2pg.algorithms.offpolicy import (
     Batch,
     critic_histories,
@@ -42,14 +43,14 @@ from s2pg.critics import Critic
 from s2pg.errors import UserError
 from s2pg.memory import ReplayEvaluation
 from s2pg.options import option
-from s2pg.types import Decision, Expert, Spec, Transition, weighted
+from s2pg.types import Decision, Expert, Spec, State, Transition, weighted
 
 
 class Buffers(NamedTuple):
-    """Experience of the policy's own, and the expert's with states of ours."""
+    """Experience of the policy's own, and what the policy remembers at the expert's rows, which are not kept here."""
 
     own: replay.Replay
-    expert: replay.Replay
+    remembered: State  # [rows, 1, ...], z' after each
 
 
 class LSIQ(Algorithm):
@@ -91,28 +92,25 @@ class LSIQ(Algorithm):
         if self.inner.discount >= 1.0:
             raise UserError("lsiq: an expert's step is worth 1 / (c (1 - discount)), so discount must be below 1")
         state = self.inner.init(spec, (), key=inner_key)
-        watched = as_batch(shared, *rolled(self.inner.actor(state.policy), shared, expert_key))
-        stored, rows = self.inner.memory.stored, shared.first.shape[0]
-        start = stored(state.policy.kernel.initial())
-        # One row more than there are: a full ring does not sample its oldest.
-        empty = replay.create(rows + 1, 1, self.inner.views(spec), spec.action.size, start)
-        expert = replay.add(empty, watched, stored(watched.next_z))
-        return state._replace(replay=Buffers(state.replay, expert))
+        _, next_z = rolled(self.inner.actor(state.policy), shared, expert_key)
+        remembered = jax.tree.map(lambda leaf: leaf[:, None], self.inner.memory.stored(next_z))
+        return state._replace(replay=Buffers(state.replay, remembered))
 
     def store(self, state: TrainState, batch: Transition) -> TrainState:
-        own, expert = state.replay
-        kept = self.inner.store(state._replace(replay=own), batch)
-        return kept._replace(replay=Buffers(kept.replay, expert))
+        kept = self.inner.store(state._replace(replay=state.replay.own), batch)
+        return kept._replace(replay=state.replay._replace(own=kept.replay))
 
     def update(
         self, state: TrainState, batch: Transition, shared: Expert, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
-        return in_turns(self.learn, self.store(state, batch), self.inner.gradient_steps, key)
+        learn = lambda state, key: self.learn(state, shared, key)  # noqa: E731
+        return in_turns(learn, self.store(state, batch), self.inner.gradient_steps, key)
 
-    def learn(self, state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, Metrics]:
+    def learn(self, state: TrainState, shared: Expert, key: PRNGKeyArray) -> tuple[TrainState, Metrics]:
         """One gradient step on as many samples of the policy as of the expert."""
         own_key, expert_key, *keys = jax.random.split(key, 5)
-        own, expert = state.replay
+        own, remembered = state.replay
+        expert = replay.ExpertReplay(_with_views(shared, [name for name, _ in own.views]), remembered)
         found, batch = self.inner.sample_batch(own, state.policy, own_key)
         shown, given = self.inner.sample_batch(expert, state.policy, expert_key)
         given = given._replace(row=given.row + self.inner.capacity)  # noise of its own, not that of the policy's row
@@ -121,7 +119,7 @@ class LSIQ(Algorithm):
         fresh, fresh_given = (
             jax.tree.map(lambda leaf, half=half: jnp.split(leaf, 2)[half], unfolded.fresh) for half in (0, 1)
         )
-        buffers = Buffers(replay.write(own, found, fresh), replay.write(expert, shown, fresh_given))
+        buffers = Buffers(replay.write(own, found, fresh), replay.write(expert, shown, fresh_given).next_z)
         return state._replace(replay=buffers), metrics
 
     def critic_gradient(
@@ -174,6 +172,12 @@ class LSIQ(Algorithm):
     def _is_expert(self, batch: Batch) -> Bool[Array, "B m"]:
         samples = batch.mask.shape[0]
         return jnp.broadcast_to((jnp.arange(samples) >= samples // 2)[:, None], batch.mask.shape)
+
+
+def _with_views(expert: Expert, names: Sequence[str]) -> Expert:
+    """Demonstrations with these views alone, in this order."""
+    obs, next_obs = ({name: each[name] for name in names} for each in (expert.obs, expert.next_obs))
+    return expert._replace(obs=obs, next_obs=next_obs)
 
 
 def _actions_alone(decision: Decision) -> Decision:

@@ -128,7 +128,7 @@ class OffPolicy(PolicyAlgorithm):
         return in_turns(self.learn, self.store(state, batch), self.gradient_steps // self.steps_per_turn, key)
 
     def sample_batch(
-        self, stored: replay.Replay, policy: Policy, key: PRNGKeyArray
+        self, stored: replay.Buffer, policy: Policy, key: PRNGKeyArray
     ) -> tuple[replay.ReplayBatch, Batch]:
         """Draws a batch from a buffer, observations normalised; and where in the buffer it was found."""
         start, (rows, graded) = self.memory.stored(policy.kernel.initial()), self.memory.spans

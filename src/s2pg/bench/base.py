@@ -21,9 +21,9 @@ class Settings:
     steps: int = 128
     """steps of each: lanes x steps transitions are learned from (memory), or steps of each on the host (envs)"""
     batch: int = 256
-    """samples of one update (offpolicy)"""
+    """samples of one update (offpolicy), and as many of the expert (imitation)"""
     width: int = 0
-    """units of each layer; 0: 64 (memory), 256 (offpolicy)"""
+    """units of each layer; 0: 64 (memory), 256 (offpolicy, imitation)"""
     labels: tuple[str, ...] = field(default=())
     """memory labels to compare, or ways to step (envs); ratios are to the first (default: the benchmark's own)"""
     tasks: tuple[str, ...] = field(default=())

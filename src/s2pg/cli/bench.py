@@ -25,6 +25,7 @@ class Bench:
       offpolicy  one SAC update with the authors' network sizes under each memory rule, the same with an
                  environment step for each, and the machine's rate for matrices; `none` has as many
                  parameters as s2pg
+      imitation  the same for one LS-IQ update, with as many samples of an expert as of the policy
       envs       a step of each robot under random actions: sync and async (Gymnasium's own vector
                  environments), gymnasium (ours on the host) and, where there is an accelerator or
                  --labels asks for them, mjx and warp (ours on the device) and "mjx, ppo s2pg" (training
@@ -41,7 +42,7 @@ class Bench:
     computes: ClassVar[bool] = True
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
-    """which benchmark: memory, offpolicy or envs"""
+    """which benchmark: memory, offpolicy, imitation or envs"""
     settings: OmitArgPrefixes[bench.Settings] = field(default_factory=bench.Settings)
     json: bool = False
     """print JSON on stdout instead of a table"""

@@ -27,7 +27,7 @@ class MakeExpert:
 
     Examples:
       s2pg expert humanoid-ages --clip walk.npz -o walkers.npz
-      s2pg expert atlas-carry --clip walk.npz -o carriers.npz --episodes 40 --noise 0 0.1
+      s2pg expert atlas-carry --clip walk.npz -o carriers.npz --episodes 40 --noise 0 0.005 0.01
     """
 
     computes: ClassVar[bool] = True
@@ -50,7 +50,7 @@ class MakeExpert:
     """environment steps of the training"""
     episodes: Annotated[int, arg(metavar="N")] = 64
     """how many to record"""
-    noise: Annotated[tuple[float, ...], arg(metavar="X ...")] = (0.0, 0.05, 0.1)
+    noise: Annotated[tuple[float, ...], arg(metavar="X ...")] = (0.0, 0.01, 0.02)
     """noise on actions, in units of half their range; episodes take the levels in turn"""
     seed: Annotated[int, arg(metavar="S")] = 0
     """training seed"""

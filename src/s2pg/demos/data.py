@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from s2pg.demos.columns import find, finite, matrix
+from s2pg.columns import check_dt, find, finite, matrix, numbers
 from s2pg.errors import UserError
 from s2pg.types import POLICY
 
@@ -37,17 +36,20 @@ class Demonstrations:
 
     def __post_init__(self) -> None:
         for name in ("obs", "next_obs"):
-            self._set(name, {view: np.asarray(x, np.float32) for view, x in getattr(self, name).items()})
+            self._set(name, {view: numbers(f"view '{view}'", x, np.float32) for view, x in getattr(self, name).items()})
         for name, kind in (("terminated", bool), ("first", bool), ("hidden", np.float32), ("reward", np.float32)):
             value = getattr(self, name)
-            self._set(name, None if value is None else np.asarray(value, kind))
+            self._set(name, None if value is None else numbers(name, value, kind))
         if self.action is not None:
             whole = np.asarray(self.action).dtype.kind in "biu"
-            self._set("action", np.asarray(self.action, np.int32 if whole else np.float32))
+            self._set("action", numbers("action", self.action, np.int32 if whole else np.float32))
         self._check_shapes()
         self._check_episodes()
-        if self.dt is not None and not 0.0 < self.dt < math.inf:
-            raise UserError(f"dt must be a number of seconds above 0, not {self.dt}")
+        check_dt(self.dt)
+        if not isinstance(self.task, str):
+            raise UserError(f"task must be a name, not {self.task!r}")
+        if not isinstance(self.notes, Mapping) or not isinstance(self.notes.get("columns", {}), Mapping):
+            raise UserError("notes must be names and values, and columns among them a list of names for each view")
         try:
             self._set("notes", json.loads(json.dumps(dict(self.notes), allow_nan=False)))
         except (TypeError, ValueError) as error:
@@ -57,6 +59,11 @@ class Demonstrations:
         object.__setattr__(self, name, value)  # the way around `frozen`, while it is being made
 
     def _check_shapes(self) -> None:
+        for name, values in (("first", self.first), ("terminated", self.terminated), ("reward", self.reward)):
+            if values is not None and values.ndim != 1:
+                raise UserError(f"{name} must have one entry for each row, and has {values.ndim} axes")
+        if self.action is not None and not self.action.ndim:
+            raise UserError("action must have an entry for each row, and is a single number")
         rows = len(self.first)
         if not rows:
             raise UserError("demonstrations have no rows")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from s2pg.clip import Clip
 from s2pg.demos import locomujoco, members, minari, own
-from s2pg.demos.clip import Clip
 from s2pg.demos.data import Demonstrations
 from s2pg.errors import UserError
 from s2pg.io.checkpoint import META
@@ -75,9 +75,31 @@ def read(
     path = Path(path)
     kind = _recognise(path)
     try:
-        found = kind.read(path, joints)
-    except (ValueError, TypeError, LookupError, AttributeError) as error:  # what NumPy makes of foreign bytes
+        return _as_told(path, kind.read(path, joints), dt, joints, columns, views, hidden)
+    except UserError as error:
+        if str(path) in str(error):
+            raise
+        raise UserError(f"{path}: {error}") from error
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        MemoryError,
+    ) as error:  # what NumPy makes of others' bytes
         raise UserError(f"{path} cannot be read as {kind.name}: {' '.join(str(error).split())}") from error
+
+
+def _as_told(
+    path: Path,
+    found: Found,
+    dt: float | None,
+    joints: Sequence[str] | None,
+    columns: Sequence[str] | None,
+    views: Mapping[str, Sequence[str]] | None,
+    hidden: Sequence[Any] | np.ndarray | None,
+) -> Found:
+    """What a file holds, with all that it does not say itself."""
     if isinstance(found, Demonstrations):
         if joints is not None:
             raise UserError(f"{path} holds transitions: joints are for clips")
@@ -101,7 +123,10 @@ def read(
 def _per_episode(path: Path, hidden: Sequence[Any] | np.ndarray | None, count: int) -> np.ndarray | None:
     if hidden is None:
         return None
-    rows = np.asarray(hidden, float).reshape(len(hidden), -1)
+    try:
+        rows = np.asarray(hidden, float).reshape(len(hidden), -1)
+    except (TypeError, ValueError):
+        raise UserError("hidden must have a number, or as many of them, for each episode or clip") from None
     if len(rows) != count:
         raise UserError(f"{path} has {count} episodes or clips, and hidden has {len(rows)} entries")
     return rows

@@ -49,8 +49,9 @@ class Members:
             if "pickle" in str(error).lower():
                 raise UserError(f"member '{name}' of {self.path} holds Python objects, which are not loaded") from None
             raise UserError(f"member '{name}' of {self.path} is damaged: {error}") from error
-        except (OSError, EOFError, zipfile.BadZipFile) as error:
-            raise UserError(f"member '{name}' of {self.path} is damaged: {error}") from error
+        except (OSError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+            why = str(error) or "it ends too early"
+            raise UserError(f"member '{name}' of {self.path} is damaged: {why}") from error
         if not isinstance(found, np.ndarray):  # bytes of a member that is no .npy
             raise UserError(f"member '{name}' of {self.path} is no array")
         return found

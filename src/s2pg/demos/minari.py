@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,8 @@ def read(path: Path) -> Demonstrations:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())}") from error
     if not parts:
         raise UserError(f"{path} has no episodes")
-    if len({tuple(part["obs"]) for part in parts}) > 1:
-        raise UserError(f"episodes of {path} do not have the same observations")
+    if len({_shapes(part) for part in parts}) > 1:
+        raise UserError(f"episodes of {path} do not have the same observations and actions")
     joined: dict[str, Any] = {
         name: {view: np.concatenate([part[name][view] for part in parts]) for view in parts[0][name]}
         for name in ("obs", "next_obs")
@@ -68,9 +69,17 @@ def read(path: Path) -> Demonstrations:
     for name in ("action", "terminated", "first", "hidden", "reward"):
         found = [part[name] for part in parts]
         joined[name] = None if any(one is None for one in found) else np.concatenate(found)
-    told = metadata.get(OWN, {})
+    told = metadata.get(OWN, {}) if isinstance(metadata, dict) else None
+    if not isinstance(told, dict):
+        raise UserError(f"{METADATA} of {path} is no table of names and values")
     notes = told.get("notes") or {"source": f"Minari, {metadata.get('dataset_id', path.name)}"}
     return Demonstrations(dt=told.get("dt"), task=told.get("task", _task(metadata)), notes=notes, **joined)
+
+
+def _shapes(part: dict[str, Any]) -> tuple:
+    """What the arrays of all episodes have in common, their lengths aside."""
+    views = tuple((view, table.shape[1:]) for view, table in part["obs"].items())
+    return views, part["action"].shape[1:], None if part["hidden"] is None else part["hidden"].shape[1:]
 
 
 def _task(metadata: dict[str, Any]) -> str:
@@ -81,23 +90,32 @@ def _task(metadata: dict[str, Any]) -> str:
         return ""
 
 
+def _require(h5py: Any, group: Any, names: Sequence[str], where: str) -> None:
+    for name in names:
+        if not isinstance(group, h5py.Group) or name not in group:
+            raise UserError(f"{where} has no {name}")
+
+
 def _episode(h5py: Any, group: Any, where: str) -> dict[str, Any]:
+    _require(h5py, group, ("observations", "actions"), where)
     observations = _observations(h5py, group["observations"], where)
     action = _table(h5py, group["actions"], f"actions of {where}", flat=False)
     rows = len(action)
     if not rows:
         raise UserError(f"{where} is empty")
+    _require(h5py, group, ("rewards", "terminations"), where)
+    read = lambda name: _table(h5py, group[name], f"{name} of {where}", flat=False)  # noqa: E731
     for view, table in observations.items():
         if len(table) != rows + 1:
             raise UserError(f"'{view}' of {where} has {len(table)} rows where {rows} actions want {rows + 1}")
-    reward = np.asarray(group["rewards"][()], np.float32)
+    reward = np.asarray(read("rewards"), np.float32)
     return {
         "obs": {view: table[:-1] for view, table in observations.items()},
         "next_obs": {view: table[1:] for view, table in observations.items()},
         "action": action,
-        "terminated": np.asarray(group["terminations"][()], bool),
+        "terminated": np.asarray(read("terminations"), bool),
         "first": np.arange(rows) == 0,
-        "hidden": group[HIDDEN][()] if HIDDEN in group else None,
+        "hidden": read(HIDDEN) if HIDDEN in group else None,
         "reward": None if np.isnan(reward).all() else reward,
     }
 
@@ -112,7 +130,7 @@ def _observations(h5py: Any, found: Any, where: str, prefix: str = "") -> dict[s
 
 
 def _table(h5py: Any, found: Any, what: str, flat: bool = True) -> np.ndarray:
-    if isinstance(found, h5py.Group) or found.dtype.kind not in "biuf":
+    if isinstance(found, h5py.Group) or found.dtype.kind not in "biuf" or not found.shape:
         raise UserError(f"{what} are no arrays of numbers")
     array = found[()]
     return array.reshape(len(array), -1) if flat else array

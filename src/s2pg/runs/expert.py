@@ -30,7 +30,7 @@ def expert(
     hyper: Mapping[str, Any] | None = None,
     steps: int | None = None,
     episodes: int = 64,
-    noise: Sequence[float] = (0.0, 0.05, 0.1),
+    noise: Sequence[float] = (0.0, 0.01, 0.02),
     seed: int = 0,
     borders: int = 50,
     report: Callable[[training.Border], None] = lambda border: None,

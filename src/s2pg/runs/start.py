@@ -7,13 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from s2pg.algorithms import Algorithm, Imitator
+from s2pg.algorithms import Imitator
 from s2pg.config import labels
-from s2pg.demos import Demonstrations, expert, read
 from s2pg.envs.base import Env
 from s2pg.envs.host import HostTask
 from s2pg.envs.mujoco.robots import ROBOTS
@@ -22,10 +19,11 @@ from s2pg.envs.tasks import describe, make
 from s2pg.errors import UserError
 from s2pg.io.atomic import SUFFIX
 from s2pg.runs import training
+from s2pg.runs.demonstrated import demonstrated
 from s2pg.runs.experiment import Experiment, check_resumable, read_config, resolve, write_config
 from s2pg.runs.request import Request
 from s2pg.runs.run import Run
-from s2pg.types import CRITIC, Expert, Spec
+from s2pg.types import CRITIC, Expert
 
 
 def train(
@@ -86,7 +84,7 @@ def start(
         raise UserError(f"{out} exists and is no run: name another folder")
     if labels.parse(experiment.memory).label.needs_slope and experiment.critic != CRITIC:
         say(f"{experiment.memory} learns memory through its critic; the policy's view seldom tells that enough")
-    shared = demonstrated(built, request, env.spec, say) if request.demos else shared
+    shared = demonstrated(built, experiment, env.spec, request.demos, say) if request.demos else shared
     if isinstance(built, Imitator) and not isinstance(shared, Expert):
         raise UserError(f"{experiment.algorithm} learns from demonstrations: name a file with --demos (docs/demos.md)")
     training.check(built, env.spec, experiment.seeds, experiment.steps, shared)
@@ -106,19 +104,6 @@ def start(
         episodes=experiment.episodes, resume=request.resume, shared=shared, report=report, say=say,
     )  # fmt: skip
     return Run(out)
-
-
-def demonstrated(algorithm: Algorithm, request: Request, spec: Spec, say: Callable[[str], None]) -> Expert:
-    """The demonstrations that a request names, as its algorithm reads them."""
-    assert request.demos is not None
-    if not isinstance(algorithm, Imitator):
-        raise UserError(f"{request.algorithm} does not learn from demonstrations; gail, lsiq and bc do")
-    found = read(request.demos)
-    if not isinstance(found, Demonstrations):
-        raise UserError(f"{request.demos} holds motions, not demonstrations of a task: make some with s2pg record")
-    if found.task and found.task != request.task:
-        say(f"{request.demos} holds demonstrations of {found.task}, and this is {request.task}")
-    return jax.tree.map(jnp.asarray, expert(found, spec, algorithm.views_of_expert(spec, found.obs.keys())))
 
 
 def _vacant(out: Path) -> bool:

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from s2pg.clip import Clip
 from s2pg.envs.mujoco import released
 from s2pg.envs.mujoco.atlas_carry import JOINTS as ATLAS_JOINTS
 from s2pg.envs.mujoco.atlas_carry import WEIGHTS, atlas
 from s2pg.envs.mujoco.definition import POSITIONS, VELOCITIES, Physics, Robot
 from s2pg.envs.mujoco.humanoid_ages import JOINTS, SIZES, humanoid
-from s2pg.envs.mujoco.motions import Clip, closed, frames, resized, tracking_reward
+from s2pg.envs.mujoco.motions import closed, frames, resized, tracking_reward
 from s2pg.envs.mujoco.options import CommonOptions
 from s2pg.envs.mujoco.randomise import Table, Variants
 from s2pg.options import option, redefine
@@ -116,13 +117,14 @@ class Body(Robot):
     @property
     def frames(self) -> int:
         """Counts those of the motion."""
-        return len(self.motion.qpos) if self.motion else 0
+        return self.motion.frames if self.motion else 0
 
     def _goal(self, xp: Any, hidden: Any, frame: Any) -> tuple[Any, Any]:
         """(positions, velocities) of the motion at a frame, at this size."""
         assert self.motion is not None
         size, at = self.size(xp, hidden), frame % self.frames
-        qpos, qvel = (resized(xp, xp.asarray(part)[at], size) for part in self.motion[:2])
+        parts = (self.motion.positions, self.motion.velocities)
+        qpos, qvel = (resized(xp, xp.asarray(part)[at], size) for part in parts)
         return qpos, qvel
 
     def groups(self, xp: Any, physics: Physics) -> dict[str, Any]:

@@ -11,24 +11,17 @@ import difflib
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from s2pg.clip import Clip
 from s2pg.errors import UserError
 
 RATE = 500.0  # frames a second of LocoMuJoCo's clips
 BRIDGE = 0.032  # seconds that close a clip of a stride
 CONTROL_RATE = 100  # frames a second of a cycle, one for each decision
 ROOT = 3  # leading positions that are lengths; the others are angles
-
-
-class Clip(NamedTuple):
-    """Positions and velocities of joints [frames, joints], at so many frames a second."""
-
-    qpos: np.ndarray
-    qvel: np.ndarray
-    rate: float = RATE
 
 
 def frames(path: str | Path, joints: Sequence[str]) -> Clip:
@@ -48,11 +41,14 @@ def frames(path: str | Path, joints: Sequence[str]) -> Clip:
         raise UserError(f"demos: {path} is no .npz file of a motion ({error})") from None
     if len({column.shape for column in columns}) > 1 or columns[0].ndim != 1 or len(columns[0]) < 2:
         raise UserError(f"demos: members of {path} must be one number a frame, as many in each")
-    start = int(splits[-2]) if splits is not None and len(splits) > 1 else 0
-    found = np.stack(columns, axis=1).astype(float)[start:]
-    if not np.isfinite(found).all():
-        raise UserError(f"demos: {path} holds numbers that are not finite")
-    return Clip(found[:, : len(joints)], found[:, len(joints) :], rate)
+    if not 0.0 < rate < np.inf:
+        raise UserError(f"demos: {path} has a frequency of {rate:g}")
+    try:
+        start = int(splits[-2]) if splits is not None and len(splits) > 1 else 0
+        qpos, qvel = np.split(np.stack(columns, axis=1).astype(float)[start:], 2, axis=1)
+        return Clip(1.0 / rate, tuple(joints), qpos, qvel)
+    except (UserError, ValueError, TypeError) as error:
+        raise UserError(f"demos: {path}: {error}") from None
 
 
 def _missing(path: str | Path, name: str, there: Sequence[str]) -> UserError:
@@ -67,29 +63,30 @@ def closed(clip: Clip, bridge: float = BRIDGE) -> Clip:
     It is cut where the beginning is what the end leads to: a clip that lacks a little of a stride stays whole, and one
     that goes on beyond it is shortened.
     """
-    count = len(clip.qpos)
+    assert clip.dt is not None
+    qpos, qvel, count, rate = clip.positions, clip.velocities, clip.frames, 1.0 / clip.dt
     if count < 4:
         raise UserError(f"a motion of {count} frames is too short to be closed")
     ends = np.arange(count // 2, count)
-    ahead = bridge * (clip.qvel[ends] + clip.qvel[0]) / 2
-    gap = (clip.qpos[0] - clip.qpos[ends] - ahead)[:, 2:]  # nothing says where on the ground a stride ends
-    push = np.gradient(clip.qvel, axis=0) * clip.rate
-    turn = bridge * (clip.qvel[0] - clip.qvel[ends] - bridge * (push[ends] + push[0]) / 2)
+    ahead = bridge * (qvel[ends] + qvel[0]) / 2
+    gap = (qpos[0] - qpos[ends] - ahead)[:, 2:]  # nothing says where on the ground a stride ends
+    push = np.gradient(qvel, axis=0) * rate
+    turn = bridge * (qvel[0] - qvel[ends] - bridge * (push[ends] + push[0]) / 2)
     end = int(ends[np.argmin(np.square(gap).sum(axis=1) + np.square(turn).sum(axis=1))])
-    goal = clip.qpos[0].copy()
-    goal[:2] = clip.qpos[end, :2] + ahead[end - ends[0], :2]
-    inside = np.arange(1, max(2, round(bridge * clip.rate))) / (bridge * clip.rate)
-    qpos, qvel = _bridge(clip.qpos[end], clip.qvel[end], goal, clip.qvel[0], inside, bridge)
-    seconds = np.concatenate([np.arange(end + 1) / clip.rate, end / clip.rate + inside * bridge])
-    period = end / clip.rate + bridge
+    goal = qpos[0].copy()
+    goal[:2] = qpos[end, :2] + ahead[end - ends[0], :2]
+    inside = np.arange(1, max(2, round(bridge * rate))) / (bridge * rate)
+    bridged = _bridge(qpos[end], qvel[end], goal, qvel[0], inside, bridge)
+    seconds = np.concatenate([np.arange(end + 1) / rate, end / rate + inside * bridge])
+    period = end / rate + bridge
     steps = max(1, round(period * CONTROL_RATE))
     at = np.arange(steps) * period / steps
-    whole = [np.concatenate(parts) for parts in ((clip.qpos[: end + 1], qpos), (clip.qvel[: end + 1], qvel))]
+    whole = [np.concatenate(parts) for parts in ((qpos[: end + 1], bridged[0]), (qvel[: end + 1], bridged[1]))]
     # The last moments lie between the end of the bridge and the first frame.
-    seconds, last = np.append(seconds, period), (goal, clip.qvel[0])
+    seconds, last = np.append(seconds, period), (goal, qvel[0])
     whole = [np.concatenate([rows, row[None]]) for rows, row in zip(whole, last, strict=True)]
     sampled = [np.stack([np.interp(at, seconds, column) for column in rows.T], axis=1) for rows in whole]
-    return Clip(sampled[0], sampled[1] * period * CONTROL_RATE / steps, CONTROL_RATE)
+    return Clip(1.0 / CONTROL_RATE, clip.joints, sampled[0], sampled[1] * period * CONTROL_RATE / steps)
 
 
 def _bridge(q0: Any, v0: Any, q1: Any, v1: Any, at: np.ndarray, seconds: float) -> tuple[np.ndarray, np.ndarray]:

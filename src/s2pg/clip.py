@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from s2pg.demos.columns import find, matrix
+from s2pg.columns import check_dt, find, matrix, numbers
 from s2pg.errors import UserError
 
 
@@ -34,9 +33,9 @@ class Clip:
 
     def __post_init__(self) -> None:
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
-        put("positions", np.asarray(self.positions, float))
-        put("velocities", np.asarray(self.velocities, float))
-        put("hidden", None if self.hidden is None else np.asarray(self.hidden, float))
+        for name in ("positions", "velocities", "hidden"):
+            given = getattr(self, name)
+            put(name, None if given is None else numbers(f"{name} of a clip", given, float))
         put("widths", self.widths or (1,) * len(self.joints))
         if not len(self.positions):
             raise UserError("a clip has no frames")
@@ -49,8 +48,7 @@ class Clip:
             if values is not None and values.shape[1] != columns:
                 joints = f"{len(self.joints)} joints make {columns}"
                 raise UserError(f"{name} of a clip have {values.shape[1]} columns, and {joints}")
-        if self.dt is not None and not 0.0 < self.dt < math.inf:
-            raise UserError(f"dt must be a number of seconds above 0, not {self.dt}")
+        check_dt(self.dt)
 
     @property
     def frames(self) -> int:
