@@ -19,6 +19,7 @@ from s2pg.cli.expert import MakeExpert
 from s2pg.cli.listing import List
 from s2pg.cli.plot import Plot
 from s2pg.cli.record import Record
+from s2pg.cli.study import RunStudy
 from s2pg.cli.theory import Theory
 from s2pg.cli.train import Train
 from s2pg.configure import compilation_cache
@@ -53,8 +54,7 @@ class Command(Protocol):
 
 COMMANDS: dict[str, type[Command]] = {
     "train": Train, "eval": Eval, "plot": Plot, "list": List, "bench": Bench, "demo": Demo,
-    "theory": Theory, "record": Record, "demos": Demos,
-    "expert": MakeExpert,
+    "theory": Theory, "record": Record, "demos": Demos, "expert": MakeExpert, "study": RunStudy,
 }  # fmt: skip
 
 

@@ -122,17 +122,17 @@ def prepare(
     A run that is there decides what has to be the same. `share` is the part of the device that the run will have.
     """
     experiment, built = resolve(request, env)
-    out = request.folder
+    out, spec = request.folder, env.spec
     _check_folder(request)
     if (out / training.CONFIG).exists():
         experiment = _same(out, experiment, request)
-        built = experiment.build(env.spec)
+        built = experiment.build(spec)
     if labels.parse(experiment.memory).label.needs_slope and experiment.critic != CRITIC:
         say(f"{experiment.memory} learns memory through its critic; the policy's view seldom tells that enough")
-    shared = demonstrated(built, request, env.spec, say) if request.demos else shared
+    shared = demonstrated(built, request, spec, say) if request.demos else shared
     if isinstance(built, Imitator) and not isinstance(shared, Expert):
         raise UserError(f"{experiment.algorithm} learns from demonstrations: name a file with --demos (docs/demos.md)")
-    training.check(built, env.spec, experiment.seeds, experiment.steps, shared, share)
+    training.check(built, spec, experiment.seeds, experiment.steps, shared, share)
     return Prepared(experiment, built, shared)
 
 

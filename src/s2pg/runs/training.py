@@ -66,7 +66,8 @@ def check(
     if learning_steps(algorithm.plan, steps) <= 0:
         raise UserError(f"{steps:,} steps are all warm-up (learning_starts): train for more")
     checkpoint.fingerprint(shared)  # which refuses what is no array
-    needed = len(seeds) * replay_bytes(algorithm, spec, shared)
+    # A buffer is filled before the first update, so that an algorithm without a warm-up has none.
+    needed = len(seeds) * replay_bytes(algorithm, spec, shared) if algorithm.plan.warmup else 0
     if needed:
         check_room(needed, len(seeds), int(ROOM * share * device_memory()))
 
