@@ -29,6 +29,7 @@ from s2pg.study.check import check
 from s2pg.study.plan import RUNS, Cell, Study, read
 from s2pg.study.share import leave_the_gpu, share
 from s2pg.study.table import table
+from s2pg.study.worker import PATIENCE_S
 
 COPY = "study.toml"  # in the folder of a study, for those who look at it later
 REFRESH_S = 1.0
@@ -87,14 +88,16 @@ class RunStudy:
         if self.dry_run:
             return _show(study, steps)
         todo = [cell for cell in study.cells if look(cell).state not in ENDED]
+        _check_folder(folder)
+        if todo:
+            (folder / local.LOGS).mkdir(parents=True, exist_ok=True)
         if self.on == "slurm":
             if todo:
+                _keep(study, folder)
                 print(slurm.script(study, todo, folder, self.jobs))
             return 0
-        _check_folder(folder)
         stop, outcomes = local.Stop(), dict[str, Outcome]()
         if todo:
-            folder.mkdir(parents=True, exist_ok=True)
             with locked(folder, _say) as lock, stop.listening(), _watching(study, steps) as watch:
                 _keep(study, folder)
                 if self.on == "ray":
@@ -116,7 +119,7 @@ class RunStudy:
             raise UserError(f"{study.file} has no cell '{name}'{near}")
         compilation_cache()
         with watching(name) as watch:
-            start(cells[name].request, report=watch.report, say=watch.say)
+            start(cells[name].request, report=watch.report, say=watch.say, patience=PATIENCE_S)
         return 0
 
 

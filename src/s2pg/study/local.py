@@ -63,7 +63,6 @@ def run(
     waiting, running = deque(cells), dict[str, _Job]()
     attempts, outcomes, signalled = Counter[str](), dict[str, Outcome](), 0
     starved: set[str] = set()  # had no memory beside others: they wait until they are alone
-    (folder / LOGS).mkdir(exist_ok=True)
     try:
         while running or (waiting and not stop.asked):
             while waiting and not stop.asked:

@@ -102,4 +102,5 @@ def _train(request: str, folder: str, token: str) -> tuple[str, str]:
             f"{platform.node()} does not see {folder}, which all nodes have to share",
         )
     compilation_cache()
-    return tuple(train(from_json(request)))
+    outcome = train(from_json(request))
+    return outcome.state, outcome.why

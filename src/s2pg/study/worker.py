@@ -27,6 +27,7 @@ from s2pg.study.cells import DIVERGED, DONE, FAILED, STOPPED, Outcome
 
 MISTAKE, MEMORY = "mistake", "memory"
 CODES = {DONE: 0, FAILED: 1, MISTAKE: 2, DIVERGED: 3, MEMORY: 4, STOPPED: 130}
+PATIENCE_S = 2 * STALE_S  # the lock of a machine that died is held to be alive for a minute
 ABANDONED = 5  # the exit code of a child whose driver is gone
 
 
@@ -38,15 +39,15 @@ def to_json(request: Request) -> str:
 def from_json(text: str) -> Request:
     """The request again."""
     found: dict[str, Any] = json.loads(text)
-    paths = {name: Path(found[name]) for name in ("out", "demos") if found[name] is not None}
-    return Request(**found | paths | {"seeds": tuple(found["seeds"])})
+    found |= {name: Path(found[name]) for name in ("out", "demos") if found[name] is not None}
+    found["seeds"] = tuple(found["seeds"])
+    return Request(**found)
 
 
 def train(request: Request, say: Callable[[str], None] = print) -> Outcome:
     """Trains a cell, or goes on with it, and tells how that ended."""
     try:
-        # The lock of a node that died is held to be alive for a minute.
-        start(request, say=say, patience=2 * STALE_S)
+        start(request, say=say, patience=PATIENCE_S)
     except DivergenceError as error:
         return Outcome(DIVERGED, str(error))
     except (OutOfMemoryError, MemoryError, jax.errors.JaxRuntimeError) as error:
