@@ -279,6 +279,29 @@ def test_a_cell_whose_policies_are_older_than_its_checkpoint_is_not_done(trained
     assert Checkpoints(out / training.CHECKPOINTS).steps()[-1] == 256
 
 
+def test_a_cell_that_diverged_is_at_its_end_until_its_note_is_deleted(trained, capsys):
+    cell = study(trained, TINY).cells[0]
+    note = cell.request.folder / training.DIVERGED
+    note.write_text(json.dumps({"schema": 1, "why": "kl is not finite", "step": 32}))
+    found = cells.look(cell)
+    assert (found.state, found.why) == (cells.DIVERGED, "kl is not finite") and found.state in cells.ENDED
+    assert main(["study", str(trained / "a.toml"), "--out", str(trained / "out"), "--status"]) == 0
+    told = capsys.readouterr().out
+    assert "kl is not finite" in told and "2 cells: 1 diverged, 1 waiting" in told
+    note.unlink()
+    assert cells.look(cell).state == cells.DONE
+
+
+def test_the_last_rows_of_metrics_are_those_of_the_last_whole_border(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    assert cells.last_rows(file) == []
+    rows = [{"step": step, "seed": seed, "eval_return": step + seed} for step in (32, 64) for seed in (0, 1)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 96, "se')
+    assert cells.last_rows(file) == rows[2:]
+    file.write_text("x" * 2 * cells.TAIL + "\n" + json.dumps(rows[0]) + "\n")
+    assert cells.last_rows(file) == rows[:1]
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
     (tmp_path / "a.toml").write_text(TINY)
     (tmp_path / "mine").mkdir()
@@ -302,8 +325,8 @@ def test_the_studies_of_the_paper_can_be_planned(file, capsys):
 
 def test_cores_are_shared_where_there_is_no_gpu(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    assert share.share(Resources()) == share.Share(8, cpus=1)
-    assert share.share(Resources(cpus=3)) == share.Share(2, cpus=3)
+    assert share.share(Resources()) == share.Share(8, cpus=1, on_cpu=True)
+    assert share.share(Resources(cpus=3)) == share.Share(2, cpus=3, on_cpu=True)
     assert share.share(Resources(cpus=16)).jobs == 1
     found = share.share(Resources(), jobs=5)
     assert found.jobs == 5 and found.environment(4)["NPROC"] == found.environment(4)["OMP_NUM_THREADS"] == "1"
@@ -312,7 +335,8 @@ def test_cores_are_shared_where_there_is_no_gpu(monkeypatch):
 
 
 def test_runs_get_their_share_of_gpus_and_of_the_memory(monkeypatch):
-    monkeypatch.setattr(share, "_gpus", lambda: ("3", "5"))
+    monkeypatch.setattr(share.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setenv(share.OLD_FRACTION, "0.5")
     monkeypatch.setenv(share.PREALLOCATE, "true")
     share.leave_the_gpu()
@@ -325,7 +349,7 @@ def test_runs_get_their_share_of_gpus_and_of_the_memory(monkeypatch):
     assert found.environment(0, alone=True)[share.FRACTION] == "0.900"
     assert share.share(Resources(gpu=0.25), jobs=2).part == 0.25
     assert share.share(Resources(), jobs=6).part == pytest.approx(1 / 3)  # three on each
-    assert share.share(Resources(gpu=0.0)).gpus == ()
+    assert share.share(Resources(gpu=0.0)).environment(0)["JAX_PLATFORMS"] == "cpu"
 
 
 def test_slurm_gets_a_script_that_names_what_is_left_to_do(trained, capsys):

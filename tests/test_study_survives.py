@@ -51,7 +51,7 @@ class Driven:
         self.folder, self.file, self.mark = folder / "out", folder / "a.toml", uuid.uuid4().hex
         folder.mkdir()
         self.file.write_text(text)
-        self.on, self.driver = on, None
+        self.on, self.driver, self.killed = on, None, set()
 
     @property
     def cells(self):
@@ -92,11 +92,11 @@ class Driven:
         return {name: found.pid for name, found in holders.items() if found and found.pid and lock._lives(found)}
 
     def wait_for(self, rows):
-        """Waits until a cell at work has so many rows; its name and its process."""
+        """Waits until a cell at work that was not killed yet has so many rows; its name and its process."""
         deadline = time.monotonic() + 600
         while True:
             for name, pid in self.at_work().items():
-                if self.rows(name) >= rows:
+                if name not in self.killed and self.rows(name) >= rows:
                     return name, pid
             assert self.driver.poll() is None and time.monotonic() < deadline, self.told()
             time.sleep(0.005)
@@ -105,6 +105,7 @@ class Driven:
         """Kills a process that trains, when it has come so far."""
         name, pid = self.wait_for(rows)
         os.kill(pid, signal.SIGKILL)
+        self.killed.add(name)
         print(f"killed {name} after row {self.rows(name)}")
 
     def kill_the_driver(self, rows):
@@ -115,8 +116,8 @@ class Driven:
         print(f"killed the driver, at work: {', '.join(found)}")
         assert not self.left(), "processes outlive their driver"
 
-    def left(self, seconds=60):
-        """Processes of this study that are still there after a while."""
+    def left(self, seconds=180):
+        """Processes of this study that are still there after a while: Ray's own take up to a minute or two to leave."""
         deadline = time.monotonic() + seconds
         while (found := self._processes()) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -176,9 +177,9 @@ def test_a_study_that_is_killed_and_stopped_ends_as_if_nothing_had_been(small, t
     study = Driven(tmp_path / "a", SMALL)
     study.begin()
     study.kill_a_cell(20)
-    study.kill_the_driver(22)
+    study.kill_the_driver(10)
     study.begin()
-    study.wait_for(30)
+    study.wait_for(20)
     study.driver.send_signal(signal.SIGINT)
     assert study.driver.wait(timeout=120) == 130, study.told()
     assert "stopped; the same command goes on" in study.told() and not study.left(0)

@@ -71,6 +71,8 @@ class RunStudy:
     def __call__(self) -> int:
         folder = self.out or Path("runs") / self.file.stem
         study = read(self.file, folder)
+        if not study.resources.gpu:
+            jax.config.update("jax_platforms", "cpu")
         if self.cell is not None:
             return self._one(study, self.cell)
         for note in study.notes:
@@ -79,8 +81,6 @@ class RunStudy:
             return _show(study, {})
         if self.on == "ray":
             ray.package()
-        if not study.resources.gpu:
-            jax.config.update("jax_platforms", "cpu")
         leave_the_gpu()
         shared = share(study.resources, self.jobs)
         part = study.resources.gpu or 1.0 if self.on == "ray" else shared.part

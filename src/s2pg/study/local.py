@@ -59,7 +59,7 @@ class _Job(NamedTuple):
 def run(
     cells: Sequence[Cell], folder: Path, share: Share, retries: int, stop: Stop, watch: Watch
 ) -> dict[str, Outcome]:
-    """Trains all cells and tells how they ended; those that no driver came to are not in it."""
+    """Trains all cells and tells how they ended; those that were not begun are not in it."""
     waiting, running = deque(cells), dict[str, _Job]()
     attempts, outcomes, signalled = Counter[str](), dict[str, Outcome](), 0
     starved: set[str] = set()  # had no memory beside others: they wait until they are alone

@@ -23,12 +23,15 @@ class Share(NamedTuple):
     gpus: tuple[str, ...] = ()  # those of this machine, as CUDA_VISIBLE_DEVICES names them
     part: float = 1.0  # of one of them
     cpus: int = 0  # 0: all
+    on_cpu: bool = False  # even where there is something faster
 
     def environment(self, slot: int, alone: bool = False) -> dict[str, str]:
         """The environment variables of a run; `alone` is one that has a GPU to itself."""
         found = dict(os.environ)
         if self.cpus:
             found |= dict.fromkeys(THREADS, str(self.cpus))
+        if self.on_cpu:
+            found["JAX_PLATFORMS"] = "cpu"
         if self.gpus:
             found.pop(OLD_FRACTION, None)  # JAX takes one of the two
             found["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
@@ -52,10 +55,12 @@ def share(resources: Resources, jobs: int | None = None) -> Share:
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs must be 1 or more, not {jobs}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    gpus = _gpus() if resources.gpu else ()
-    if not gpus:
+    if not resources.gpu or jax.default_backend() == "cpu":
         cpus = resources.cpus or 1
-        return Share(jobs or max(1, cores // cpus), cpus=cpus)
+        return Share(jobs or max(1, cores // cpus), cpus=cpus, on_cpu=True)
+    gpus = _gpus()
+    if not gpus:  # another kind of accelerator, of which nothing is known: one run at a time
+        return Share(jobs or 1, cpus=resources.cpus)
     jobs = jobs or len(gpus) * int(1 / resources.gpu + 1e-9)
     part = min(resources.gpu, 1 / -(-jobs // len(gpus)))
     return Share(jobs, gpus, part, resources.cpus)
