@@ -74,7 +74,7 @@ class RunStudy:
         if not study.resources.gpu:
             jax.config.update("jax_platforms", "cpu")
         if self.cell is not None:
-            return self._one(study, self.cell)
+            return _one(study, folder, self.cell)
         for note in study.notes:
             print(f"{self.file}: {note}", file=sys.stderr)
         if self.status:
@@ -112,15 +112,19 @@ class RunStudy:
         print(f"the runs are in {runs}; compare them with\n  s2pg plot {runs}/* -o curves.png")
         return int(any(outcome.state not in ENDED for outcome in outcomes.values()))
 
-    def _one(self, study: Study, name: str) -> int:
-        cells = {cell.name: cell for cell in study.cells}
-        if name not in cells:
-            near = f"; there are {', '.join(list(cells)[:3])} ..."
-            raise UserError(f"{study.file} has no cell '{name}'{near}")
-        compilation_cache()
-        with watching(name) as watch:
-            start(cells[name].request, report=watch.report, say=watch.say, patience=PATIENCE_S)
-        return 0
+
+def _one(study: Study, folder: Path, name: str) -> int:
+    """Trains one cell here."""
+    cells = {cell.name: cell for cell in study.cells}
+    if name not in cells:
+        raise UserError(f"{study.file} has no cell '{name}'; there are {', '.join(list(cells)[:3])} ...")
+    _check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    _keep(study, folder)  # first of all: others of its kind may begin at the same time
+    compilation_cache()
+    with watching(name) as watch:
+        start(cells[name].request, report=watch.report, say=watch.say, patience=PATIENCE_S)
+    return 0
 
 
 def _say(line: str) -> None:
