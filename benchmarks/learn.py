@@ -136,11 +136,11 @@ def alone(case: str, request, env, out: Path) -> None:
 
     from s2pg.io.sinks import write_json
     from s2pg.loops import DeviceLoop
+    from s2pg.runs.demonstrated import demonstrated
     from s2pg.runs.experiment import resolve
-    from s2pg.runs.start import demonstrated
 
-    _, algorithm = resolve(request, env)
-    shared = demonstrated(algorithm, request, env.spec, print) if request.demos else ()
+    experiment, algorithm = resolve(request, env)
+    shared = demonstrated(algorithm, experiment, env.spec, request.demos, print) if request.demos else ()
     plan = algorithm.plan
     chunk = max(1, 200_000 // (len(request.seeds) * plan.lanes * plan.steps))
     loop = DeviceLoop(algorithm, env, request.seeds, chunk=chunk, episodes=1, shared=shared)

@@ -163,7 +163,7 @@ def test_the_last_checkpoints_stay_and_policies_are_those_of_the_newest(run):
     assert meta["chunks"] == 5
     for i, seed in enumerate((4, 7)):
         policy, meta = load_arrays(training.policy_file(run, seed))
-        assert meta == {"seed": seed}
+        assert meta == {"seed": seed, "step": 160}
         for name, array in policy.items():
             np.testing.assert_array_equal(array, state[f"train/policy/{name}"][i])
 

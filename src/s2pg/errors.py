@@ -10,6 +10,10 @@ class UserError(Exception):
     """Something the user can mend; the command line prints it as one line and exits with 2."""
 
 
+class OutOfMemoryError(UserError):
+    """The device has no memory left: others may share it, so that another time may do."""
+
+
 class DivergenceError(Exception):
     """Training produced a number that is not finite; the last good checkpoint stays."""
 

@@ -20,6 +20,7 @@ from s2pg.cli.listing import List
 from s2pg.cli.plot import Plot
 from s2pg.cli.record import Record
 from s2pg.cli.report import MakeReport
+from s2pg.cli.study import RunStudy
 from s2pg.cli.theory import Theory
 from s2pg.cli.train import Train
 from s2pg.cli.watch import Watch
@@ -55,7 +56,7 @@ class Command(Protocol):
 
 COMMANDS: dict[str, type[Command]] = {
     "train": Train, "eval": Eval, "plot": Plot, "report": MakeReport, "watch": Watch, "list": List, "bench": Bench,
-    "demo": Demo, "theory": Theory, "record": Record, "demos": Demos, "expert": MakeExpert,
+    "demo": Demo, "theory": Theory, "record": Record, "demos": Demos, "expert": MakeExpert, "study": RunStudy,
 }  # fmt: skip
 
 

@@ -224,6 +224,22 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     return jax.tree.unflatten(structure, leaves), header["meta"]
 
 
+def read_meta(path: str | Path) -> dict[str, Any] | None:
+    """The meta data alone, without a look at the arrays and their sum; None of a file that is not there or damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return dict(json.loads(archive.read(META))["meta"])
+    except Exception:  # whatever the parsers of zip and JSON make of foreign bytes
+        return None
+
+
+def stored_steps(folder: Path) -> list[int]:
+    """The steps at which a folder has checkpoints, in order; nothing is changed in it."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    matches = (re.fullmatch(r"step-(\d{12,})\.npz", name) for name in names)
+    return sorted(int(match[1]) for match in matches if match)
+
+
 class StoredCheckpoint(NamedTuple):
     """A checkpoint as it was read."""
 
@@ -252,8 +268,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps at which there is a file, in order."""
-        matches = (re.fullmatch(r"step-(\d{12,})\.npz", path.name) for path in self.folder.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
+        return stored_steps(self.folder)
 
     def save(self, step: int, tree: PyTree, meta: dict[str, Any], bulk: PyTree = None) -> Path:
         if bulk is not None:

@@ -50,16 +50,17 @@ def resolve(request: Request, env: Env | HostTask) -> tuple[Experiment, Algorith
     find_algorithm(request.algorithm)
     kernel = request.kernel or choice.label.kernel
     task, options = describe(env)
-    build.check(request.algorithm, choice, kernel, env.spec)
+    spec = env.spec  # looked up once: a task may have to trace itself for it
+    build.check(request.algorithm, choice, kernel, spec)
     situation = Situation(task, options.get("backend"), choice.label.pattern, kernel)
     preset = presets.values(request.algorithm, situation)
     request.check()
     steps = preset.steps if request.steps is None else request.steps
     given = hyper.parse(request.algorithm, kernel, request.hyper)
-    full = presets.resolve(request.algorithm, preset, choice, kernel, env.spec, given, steps)
+    full = presets.resolve(request.algorithm, preset, choice, kernel, spec, given, steps)
     critic = request.critic or preset.critic
     episodes = (64 if isinstance(env, Env) else 10) if request.episodes is None else request.episodes
-    built = build.build(request.algorithm, env.spec, choice, kernel, critic, full)
+    built = build.build(request.algorithm, spec, choice, kernel, critic, full)
     chunk = training.updates_per_chunk(built.plan, steps, request.borders)
     options = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
     found = Experiment(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import PyTree
 
-from s2pg.algorithms import Imitator
+from s2pg.algorithms import Algorithm, Imitator
 from s2pg.config import labels
 from s2pg.envs.base import Env
 from s2pg.envs.host import HostTask
@@ -18,6 +19,8 @@ from s2pg.envs.mujoco.task import told_backend
 from s2pg.envs.tasks import describe, make
 from s2pg.errors import UserError
 from s2pg.io.atomic import SUFFIX
+from s2pg.io.lock import NAME as LOCK
+from s2pg.io.lock import Lock, locked
 from s2pg.runs import training
 from s2pg.runs.demonstrated import demonstrated
 from s2pg.runs.experiment import Experiment, check_resumable, read_config, resolve, write_config
@@ -70,45 +73,97 @@ def start(
     shared: PyTree = (),
     report: Callable[[training.Border], None] = lambda border: None,
     say: Callable[[str], None] = print,
+    patience: float = 0.0,
 ) -> Run:
-    """Does what a request asks for; `env` is its task, if that has been made already."""
+    """Does what a request asks for; `env` is its task, if that has been made already.
+
+    Nobody else may write to the run folder meanwhile: where another process does, it is waited for `patience` seconds.
+    """
     env = make(request.task, **request.options) if env is None else env
+    out = request.folder
+    _check_folder(request)
+    with _writing(out, say, patience) as lock:
+        experiment, built, shared = prepare(request, env, shared=shared, say=say)
+        if experiment.task in ROBOTS:
+            say(told_backend(experiment.task, experiment.options["backend"]))
+        if not (out / training.CONFIG).exists() or experiment.steps > read_config(out)[0].steps:
+            write_config(out, experiment, env.spec, request.demos)
+        schedule = experiment.hyper.get("anneal_updates", 0) * built.plan.lanes * built.plan.steps
+        if 0 < schedule < experiment.steps - built.plan.lanes * built.plan.steps:
+            say(f"the learning rate reaches 0 after {schedule:,} steps; what follows learns nothing")
+        training.train(
+            built, env, seeds=experiment.seeds, steps=experiment.steps, out=out, chunk=experiment.chunk,
+            episodes=experiment.episodes, resume=request.resume, shared=shared, report=report, say=say,
+            guard=lock.check,
+        )  # fmt: skip
+    return Run(out)
+
+
+class Prepared(NamedTuple):
+    """What a request comes to."""
+
+    experiment: Experiment
+    algorithm: Algorithm
+    shared: PyTree
+
+
+def prepare(
+    request: Request,
+    env: Env | HostTask,
+    *,
+    shared: PyTree = (),
+    share: float = 1.0,
+    say: Callable[[str], None] = lambda line: None,
+) -> Prepared:
+    """Refuses everything that can be wrong with a request before anything is computed or written.
+
+    A run that is there decides what has to be the same. `share` is the part of the device that the run will have.
+    """
     experiment, built = resolve(request, env)
+    out, spec = request.folder, env.spec
+    _check_folder(request)
+    if (out / training.CONFIG).exists():
+        experiment = _same(out, experiment, request)
+        built = experiment.build(spec)
+    if labels.parse(experiment.memory).label.needs_slope and experiment.critic != CRITIC:
+        say(f"{experiment.memory} learns memory through its critic; the policy's view seldom tells that enough")
+    shared = demonstrated(built, experiment, spec, request.demos, say) if request.demos else shared
+    if isinstance(built, Imitator) and not isinstance(shared, Expert):
+        raise UserError(f"{experiment.algorithm} learns from demonstrations: name a file with --demos (docs/demos.md)")
+    training.check(built, spec, experiment.seeds, experiment.steps, shared, share)
+    return Prepared(experiment, built, shared)
+
+
+def _check_folder(request: Request) -> None:
+    """Refuses a folder that is not the request's to write to."""
     out = request.folder
     if (out / training.CONFIG).exists():
         if not request.resume:
             raise UserError(f"{out} is a run already: --resume goes on with it, --out names another folder")
-        experiment = _same(out, experiment, request)
-        built = experiment.build(env.spec)
     elif out.exists() and not _vacant(out):
         raise UserError(f"{out} exists and is no run: name another folder")
-    if labels.parse(experiment.memory).label.needs_slope and experiment.critic != CRITIC:
-        say(f"{experiment.memory} learns memory through its critic; the policy's view seldom tells that enough")
-    shared = demonstrated(built, experiment, env.spec, request.demos, say) if request.demos else shared
-    if isinstance(built, Imitator) and not isinstance(shared, Expert):
-        raise UserError(f"{experiment.algorithm} learns from demonstrations: name a file with --demos (docs/demos.md)")
-    training.check(built, env.spec, experiment.seeds, experiment.steps, shared)
-    if experiment.task in ROBOTS:
-        say(told_backend(experiment.task, experiment.options["backend"]))
+
+
+@contextlib.contextmanager
+def _writing(out: Path, say: Callable[[str], None], patience: float) -> Iterator[Lock]:
+    """Makes the run folder and holds its lock; takes back the folders that it made where nothing was written."""
+    made = [path for path in (out, *out.parents) if not path.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {out}: {error.strerror}") from error
-    if not (out / training.CONFIG).exists() or experiment.steps > read_config(out)[0].steps:
-        write_config(out, experiment, env.spec, request.demos)
-    schedule = experiment.hyper.get("anneal_updates", 0) * built.plan.lanes * built.plan.steps
-    if 0 < schedule < experiment.steps - built.plan.lanes * built.plan.steps:
-        say(f"the learning rate reaches 0 after {schedule:,} steps; what follows learns nothing")
-    training.train(
-        built, env, seeds=experiment.seeds, steps=experiment.steps, out=out, chunk=experiment.chunk,
-        episodes=experiment.episodes, resume=request.resume, shared=shared, report=report, say=say,
-    )  # fmt: skip
-    return Run(out)
+    try:
+        with locked(out, say, patience) as lock:
+            yield lock
+    finally:
+        with contextlib.suppress(OSError):  # one is not empty
+            for path in made:
+                path.rmdir()
 
 
 def _vacant(out: Path) -> bool:
     """A folder with nothing in it, but for what a process killed while it wrote its configuration may leave."""
-    return out.is_dir() and all(path.name.endswith(SUFFIX) for path in out.iterdir())
+    return out.is_dir() and all(path.name == LOCK or path.name.endswith(SUFFIX) for path in out.iterdir())
 
 
 def _same(out: Path, asked: Experiment, request: Request) -> Experiment:

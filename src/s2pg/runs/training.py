@@ -21,15 +21,16 @@ from jaxtyping import PyTree
 from s2pg.algorithms import Algorithm, Plan
 from s2pg.envs.base import Env
 from s2pg.envs.host import HostTask
-from s2pg.errors import DivergenceError, UserError
+from s2pg.errors import DivergenceError, OutOfMemoryError, UserError
 from s2pg.io import checkpoint
 from s2pg.io.atomic import sweep
 from s2pg.io.checkpoint import Checkpoints
-from s2pg.io.sinks import MetricsFile, Row, TensorBoard
+from s2pg.io.sinks import MetricsFile, Row, TensorBoard, write_json
 from s2pg.loops import DeviceLoop, HostLoop, Loop, Looper
 from s2pg.types import Spec
 
 CONFIG, METRICS, CHECKPOINTS, POLICIES, EVENTS = "config.json", "metrics.jsonl", "checkpoints", "policies", "events"
+DIVERGED = "diverged.json"  # in the folder of a run that stopped because a number was not finite
 
 
 class Border(NamedTuple):
@@ -58,14 +59,17 @@ def updates_per_chunk(plan: Plan, steps: int, borders: int = 50) -> int:
 ROOM = 0.8  # the share of memory that replay buffers may take
 
 
-def check(algorithm: Algorithm, spec: Spec, seeds: Sequence[int], steps: int, shared: PyTree = ()) -> None:
-    """Refuses a run that would end before it learns, or that would not fit, before anything is built."""
+def check(
+    algorithm: Algorithm, spec: Spec, seeds: Sequence[int], steps: int, shared: PyTree = (), share: float = 1.0
+) -> None:
+    """Refuses a run that would end before it learns, or not fit into its share of the device, before it is built."""
     if learning_steps(algorithm.plan, steps) <= 0:
         raise UserError(f"{steps:,} steps are all warm-up (learning_starts): train for more")
     checkpoint.fingerprint(shared)  # which refuses what is no array
-    needed = len(seeds) * replay_bytes(algorithm, spec, shared)
+    # A buffer is filled before the first update, so that an algorithm without a warm-up has none.
+    needed = len(seeds) * replay_bytes(algorithm, spec, shared) if algorithm.plan.warmup else 0
     if needed:
-        check_room(needed, len(seeds), int(ROOM * device_memory()))
+        check_room(needed, len(seeds), int(ROOM * share * device_memory()))
 
 
 def check_room(needed: int, seeds: int, there: int) -> None:
@@ -98,7 +102,8 @@ def _within_memory(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[None]
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         envs = f"{algorithm.plan.lanes:,} environments for each of {len(seeds)} seed{'s' * (len(seeds) > 1)}"
-        raise UserError(f"the device has no memory for {envs}: make 'lanes' smaller, or train fewer seeds") from error
+        told = f"the device has no memory for {envs}: make 'lanes' smaller, or train fewer seeds"
+        raise OutOfMemoryError(told) from error
 
 
 def policy_file(out: Path, seed: int) -> Path:
@@ -120,11 +125,13 @@ def train(
     shared: PyTree = (),
     report: Callable[[Border], None] = lambda border: None,
     say: Callable[[str], None] = lambda line: None,
+    guard: Callable[[], None] = lambda: None,
 ) -> Path:
     """Trains all seeds side by side for `steps` environment steps each; returns the run folder.
 
     `steps`, the warm-up included, is rounded up to whole chunks. With `resume`, goes on from the newest checkpoint, if
-    there is one; with other `shared` data than before it is refused.
+    there is one; with other `shared` data than before it is refused. `guard` is called before anything is written at a
+    border, and raises where the folder has become another process'.
     """
     check(algorithm, env.spec, seeds, steps, shared)
     plan, fingerprint = algorithm.plan, checkpoint.fingerprint(shared)
@@ -151,7 +158,7 @@ def train(
             loop, exact = looper.unpack(found.tree)
             loop = _with_replay(loop, () if found.bulk is None else found.bulk)
             done, wall, size = found.meta["chunks"], found.meta["wall_s"], found.meta["metrics_bytes"]
-            _save_policies(out, loop, seeds)  # a run killed just after its checkpoint has older ones
+            _save_policies(out, loop, seeds, at(done))  # a run killed just after its checkpoint has older ones
             if not exact:
                 say("the environment is not deterministic: its open episodes could not be replayed exactly")
         else:
@@ -161,6 +168,7 @@ def train(
         if done >= chunks:
             say(f"{out} has {at(done):,} steps already: nothing to do")
             return out
+        (out / DIVERGED).unlink(missing_ok=True)
         # Rows after the checkpoint are written again: hide those that an earlier process left.
         purge_step = at(done) + 1 if resume else None
         board = opened.enter_context(contextlib.closing(TensorBoard(out / EVENTS, purge_step)))
@@ -178,7 +186,12 @@ def train(
             loop, measured = looper.advance(loop)
             seconds = time.perf_counter() - began
             wall += seconds
-            _check_finite(measured, seeds, number * chunk)
+            guard()
+            try:
+                _check_finite(measured, seeds, number * chunk)
+            except DivergenceError as error:
+                write_json(out / DIVERGED, {"schema": 1, "why": str(error), "step": at(number)})
+                raise
             speed = {"wall_s": wall, "steps_per_s": len(seeds) * per_chunk / seconds}
             if lost := int(np.sum(measured.get("overflowed", 0))):
                 say(f"{lost:,} steps of environments had no room for all contacts: raise 'contacts' or 'constraints'")
@@ -188,7 +201,7 @@ def train(
             meta = {"chunks": number + 1, "wall_s": wall, "metrics_bytes": metrics.size(), "shared": fingerprint}
             kept, replay = _split(loop)
             files.save(at(number + 1), looper.pack(kept), meta, replay)
-            _save_policies(out, loop, seeds)
+            _save_policies(out, loop, seeds, at(number + 1))
             report(Border(at(number + 1), at(chunks), rows))
             if stop.asked:
                 raise Interruption
@@ -230,12 +243,13 @@ def _rows(measured: dict[str, np.ndarray], seeds: Sequence[int], step: int, spee
     ]
 
 
-def _save_policies(out: Path, loop: Loop, seeds: Sequence[int]) -> None:
+def _save_policies(out: Path, loop: Loop, seeds: Sequence[int], step: int) -> None:
     """What it takes to act, kernel and normaliser, in one file per seed."""
     # On the host, where taking one seed out needs no compiled function.
     policies = jax.device_get(loop.train.policy._asdict())
     for i, seed in enumerate(seeds):
-        checkpoint.save(policy_file(out, seed), jax.tree.map(operator.itemgetter(i), policies), {"seed": seed})
+        found = jax.tree.map(operator.itemgetter(i), policies)
+        checkpoint.save(policy_file(out, seed), found, {"seed": seed, "step": step})
 
 
 class _Stop:

@@ -1,0 +1,1 @@
+"""Studies: grids of runs as files, trained on this machine, on Ray or by SLURM."""
