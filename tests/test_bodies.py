@@ -316,7 +316,7 @@ def test_a_step_in_mjx_is_one_in_c_at_every_size_and_weight(id):
         ("atlas-carry", {"weight": 11}, "weight of atlas-carry must be between 0 and 10, not 11"),
         ("atlas-carry", {"weight": 0.01}, "weight of atlas-carry must be between 0.1 and 10, not 0.01"),
         ("atlas-carry", {"weights": "three"}, "unknown weights of atlas-carry 'three'; known: grid, uniform"),
-        ("atlas-carry", {"reward": "tracking"}, "reward=tracking of atlas-carry needs a motion: demos=FILE.npz"),
+        ("atlas-carry", {"reward": "tracking", "demos": "none"}, "needs a motion: demos=own or demos=FILE.npz"),
         ("atlas-carry", {"demos": "nowhere.npz"}, "demos: there is no file nowhere.npz"),
     ],
 )  # fmt: skip
@@ -325,6 +325,20 @@ def test_mistakes_in_a_body_are_told_in_one_line(id, options, message):
         with pytest.raises(UserError) as error:
             tasks.make(id, backend=backend, **options)
         assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("id", "options", "speed"),
+    [("humanoid-ages", {}, 1.35), ("humanoid-ages", {"gait": "run"}, 1.9), ("atlas-carry", {}, 1.35)],
+)
+def test_a_motion_comes_with_every_body_and_is_nearly_a_cycle(id, options, speed):
+    robot = BODIES[id].configured(OPTIONS[id](**options))
+    assert robot.motion.dt == pytest.approx(0.01) and robot.motion.velocities[:, 0].mean() == pytest.approx(
+        speed, abs=0.05
+    )
+    cycle = closed(robot.motion).positions[:, 2:]
+    steps = np.abs(np.diff(cycle, axis=0, append=cycle[:1]))
+    assert steps[-1].max() <= 1.5 * steps[:-1].max()  # its end leads to its beginning as any frame to the next
 
 
 def test_bodies_are_listed_and_made_again_from_their_description(demos):

@@ -141,24 +141,24 @@ def test_what_follows_a_motion_alone_is_not_recorded():
 
 def test_experts_are_of_tasks_that_follow_motions(tmp_path):
     with pytest.raises(UserError, match="unknown task that follows motions 'recall'"):
-        s2pg.expert("recall", "walk.npz", tmp_path / "a.npz")
+        s2pg.expert("recall", tmp_path / "a.npz", "walk.npz")
     with pytest.raises(UserError, match="'reward' of atlas-carry is set by the expert"):
-        s2pg.expert("atlas-carry", "walk.npz", tmp_path / "a.npz", options={"reward": "speed"})
+        s2pg.expert("atlas-carry", tmp_path / "a.npz", "walk.npz", options={"reward": "speed"})
     with pytest.raises(UserError, match="is where the motion lies"):
         s2pg.expert("atlas-carry", tmp_path / "a.npz", tmp_path / "a.npz")
     with pytest.raises(UserError, match="is where the run lies"):
-        s2pg.expert("atlas-carry", "walk.npz", f"{tmp_path}/a/")
+        s2pg.expert("atlas-carry", f"{tmp_path}/a/", "walk.npz")
     with pytest.raises(UserError, match="noise must be 0 or more"):
-        s2pg.expert("atlas-carry", "walk.npz", tmp_path / "a.npz", noise=(-1.0,))
+        s2pg.expert("atlas-carry", tmp_path / "a.npz", "walk.npz", noise=(-1.0,))
     with pytest.raises(UserError, match="there is no file"):
-        s2pg.expert("atlas-carry", tmp_path / "walk.npz", tmp_path / "a.npz")
+        s2pg.expert("atlas-carry", tmp_path / "a.npz", tmp_path / "walk.npz")
 
 
 def test_an_expert_learns_and_its_episodes_fit_the_task(tmp_path):
     write_motion(tmp_path / "walk.npz", JOINTS, stride(JOINTS))
     hyper = {"lanes": 2, "steps": 8, "minibatches": 2, "epochs": 1, "width": 8}
     asked = {"options": {"backend": "gymnasium", "size": 1.0}, "hyper": hyper, "steps": 32, "borders": 1}
-    made = s2pg.expert("humanoid-ages", tmp_path / "walk.npz", tmp_path / "a.npz", episodes=2, **asked)
+    made = s2pg.expert("humanoid-ages", tmp_path / "a.npz", tmp_path / "walk.npz", episodes=2, **asked)
     env = s2pg.make("humanoid-ages", backend="gymnasium", demos=str(tmp_path / "walk.npz"))
     given = demos.expert(demos.read(tmp_path / "a.npz"), env.spec)
     assert given.obs["critic"].shape == (made.rows, env.spec.views["critic"])

@@ -13,6 +13,7 @@ from tyro.conf import Positional, arg
 from s2pg.analysis import demonstrations
 from s2pg.cli.progress import watching
 from s2pg.cli.train import PRESET, pairs
+from s2pg.envs.mujoco.bodies import OWN
 from s2pg.runs.expert import expert
 
 
@@ -26,7 +27,8 @@ class MakeExpert:
     recorded holds neither the phase nor the frame of the motion: gail, lsiq and bc learn from it.
 
     Examples:
-      s2pg expert humanoid-ages --clip walk.npz -o walkers.npz
+      s2pg expert humanoid-ages -o walkers.npz
+      s2pg expert humanoid-ages -o runners.npz --set gait=run
       s2pg expert atlas-carry --clip walk.npz -o carriers.npz --episodes 40 --noise 0 0.005 0.01
     """
 
@@ -34,10 +36,10 @@ class MakeExpert:
 
     task: Annotated[Positional[str], arg(metavar="TASK")]
     """humanoid-ages or atlas-carry"""
-    clip: Annotated[Path, arg(metavar="FILE")]
-    """the motion, an .npz file with members q_JOINT and dq_JOINT"""
     out: Annotated[str, arg(aliases=("-o",), metavar="FILE")]
     """where to write the demonstrations"""
+    clip: Annotated[str, arg(metavar="FILE", help_behavior_hint="(default: one that comes with the task)")] = OWN
+    """the motion, an .npz file with members q_JOINT and dq_JOINT"""
     run: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: FILE without its ending)")] = None
     """run folder of the training"""
     options: Annotated[
@@ -60,7 +62,7 @@ class MakeExpert:
     def __call__(self) -> int:
         with watching(f"{self.task} expert") as watch:
             made = expert(
-                self.task, self.clip, self.out, run=self.run, options=pairs("--set", self.options),
+                self.task, self.out, self.clip, run=self.run, options=pairs("--set", self.options),
                 hyper=pairs("--hyper", self.hyper), steps=self.steps, episodes=self.episodes, noise=self.noise,
                 seed=self.seed, borders=self.borders, report=watch.report, say=watch.say,
             )  # fmt: skip

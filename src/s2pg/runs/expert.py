@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from s2pg.demos import Demonstrations, files, recorder
-from s2pg.envs.mujoco.bodies import BODIES
+from s2pg.envs.mujoco.bodies import BODIES, OWN
 from s2pg.envs.tasks import make
 from s2pg.errors import UserError, unknown
 from s2pg.runs import training
@@ -22,8 +22,8 @@ from s2pg.types import Spec
 
 def expert(
     task: str,
-    clip: str | Path,
     out: str | Path,
+    clip: str | Path = OWN,
     *,
     run: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
@@ -46,13 +46,14 @@ def expert(
         if name in (options or {}):
             raise UserError(f"'{name}' of {task} is set by the expert: leave it out")
     folder = Path(run) if run else Path(out).with_suffix("")
+    # By its whole name: the run is evaluated from other folders too.
+    clip = clip if clip == OWN else Path(clip).resolve()
     for other, what in ((clip, "the motion"), (folder, "the run")):
         if Path(out).resolve() == Path(other).resolve():
             raise UserError(f"{out} is where {what} lies: name another file for the demonstrations")
     files.check(out)  # before minutes are spent
     recorder.check(episodes, noise)
-    # By its whole name: the run is evaluated from other folders too.
-    given = {**(options or {}), "demos": str(Path(clip).resolve())}
+    given = {**(options or {}), "demos": str(clip)}
     request = Request(
         "ppo", task, given | {"reward": "tracking"}, memory="oracle", hyper=hyper or {}, steps=steps, seeds=(seed,),
         borders=borders, out=folder, resume=True,

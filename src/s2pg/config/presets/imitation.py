@@ -3,7 +3,18 @@
 from s2pg.config.presets.base import Preset
 
 # The critic is privileged, as the discriminator is: what earns a reward has to be seen to be foretold.
-GAIL = (Preset({}, {"privileged": True}),)
+GAIL = (
+    Preset({}, {"privileged": True}),
+    *(
+        preset
+        for task in ("humanoid-ages", "atlas-carry")
+        for preset in (
+            Preset({"task": task}, {"anneal": False}),
+            # A batch is eight times as large there, and as many steps of the discriminator go with it.
+            Preset({"task": task, "backend": "device"}, {"judge_steps": 8, "total_steps": 50_000_000}),
+        )
+    ),
+)
 # The authors' constants. Their discriminator tells nearly all rows apart at once, which leaves little to learn from.
 PAPER = (
     *GAIL,

@@ -56,13 +56,16 @@ PRESETS = (
             {"task": task},
             {
                 "lanes": 64, "steps": 64, "epochs": 4, "minibatches": 16, "learning_rate": 2e-4, "discount": 0.98,
-                "action_log_std": -1.6, "total_steps": total,
+                "action_log_std": -1.6, "anneal": True, "total_steps": total,
             },
         )
         for task, total in (("humanoid-ages", 8_600_000), ("atlas-carry", 6_000_000))
     ),
     *(
-        Preset({"task": task, "backend": "device"}, {"lanes": 1024, "steps": 32, "minibatches": 32})
+        Preset(
+            {"task": task, "backend": "device"},
+            {"lanes": 2048, "steps": 16, "minibatches": 32, "total_steps": 20_000_000},
+        )
         for task in ("humanoid-ages", "atlas-carry")
     ),
     # Louder noise costs more than standing still earns, and then it stands (benchmarks/README.md, "cpg").

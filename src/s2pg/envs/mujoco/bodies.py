@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,8 @@ from s2pg.envs.mujoco.randomise import Table, Variants
 from s2pg.options import option, redefine
 
 LOADS = 64  # models of other weights that episodes are drawn from
-RELEASED, OWN = "loco-mujoco", "own"
+RELEASED, OWN, UPRIGHT = "loco-mujoco", "own", "none"
+CLIPS = Path(__file__).parent / "clips"  # motions of our own models
 SPEEDS = {"walk": 1.25, "run": 2.5}  # what is rewarded, in m/s of an adult
 RELEASED_SKIP = 10  # steps of 1 ms that the released models make for each decision
 PI = np.pi
@@ -34,7 +36,9 @@ class BodyOptions(CommonOptions):
     """What both bodies are made with."""
 
     hide: Any = redefine(CommonOptions, "hide", "none")  # noqa: RUF009 - it makes a field, as `option` does
-    demos: str = option("", "an .npz file of a motion whose frames episodes begin in; without it they begin upright")
+    demos: str = option(
+        OWN, "a motion whose frames episodes begin in: own, an .npz file, or none, and they begin upright"
+    )
     reward: str = option(
         "speed", "speed, or tracking: of the motion in demos, closed into a cycle", choices=("speed", "tracking")
     )
@@ -44,8 +48,8 @@ class BodyOptions(CommonOptions):
 
     def mismatch(self, robot: str, backend: str) -> str | None:
         """Tells what does not go together."""
-        if self.reward == "tracking" and not self.demos:
-            return f"reward=tracking of {robot} needs a motion: demos=FILE.npz"
+        if self.reward == "tracking" and self.demos == UPRIGHT:
+            return f"reward=tracking of {robot} needs a motion: demos={OWN} or demos=FILE.npz"
         if self.model == RELEASED and backend != "gymnasium":
             return f"model={RELEASED} of {robot} is for backend=gymnasium"
         return None
@@ -102,6 +106,10 @@ class Body(Robot):
         """Tells the speed that is rewarded, in m/s of an adult."""
 
     @abstractmethod
+    def clip(self, options: Any) -> str:
+        """Names the motion of our own that goes with options."""
+
+    @abstractmethod
     def size(self, xp: Any, hidden: Any) -> Any:
         """Tells how large a body is beside an adult."""
 
@@ -109,9 +117,10 @@ class Body(Robot):
         """Reads the motion, and takes the released simulator with the released model."""
         skip = RELEASED_SKIP if options.model == RELEASED else self.frame_skip
         made = replace(self, frame_skip=skip, speed=self.target(options))
-        if not options.demos:
+        if options.demos == UPRIGHT:
             return made
-        motion, tracked = frames(options.demos, self.joints), options.reward == "tracking"
+        file = CLIPS / f"{self.clip(options)}.npz" if options.demos == OWN else options.demos
+        motion, tracked = frames(file, self.joints), options.reward == "tracking"
         return replace(made, noise=0.0, motion=closed(motion) if tracked else motion, tracked=tracked)
 
     @property
@@ -168,6 +177,10 @@ class HumanoidAges(Body):
         """Tells that of the gait."""
         return SPEEDS[options.gait]
 
+    def clip(self, options: HumanoidOptions) -> str:
+        """Names that of the gait."""
+        return f"humanoid-ages-{options.gait}"
+
     def size(self, xp: Any, hidden: Any) -> Any:
         """Tells the size, which is what is hidden."""
         return hidden[..., 0]
@@ -190,6 +203,10 @@ class AtlasCarry(Body):
     def target(self, options: AtlasOptions) -> float:
         """Tells that of a walk."""
         return SPEEDS["walk"]
+
+    def clip(self, options: AtlasOptions) -> str:
+        """Walks."""
+        return "atlas-carry-walk"
 
     def size(self, xp: Any, hidden: Any) -> Any:
         """Is as large as an adult."""
