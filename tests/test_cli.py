@@ -383,6 +383,8 @@ REFUSED = [
     (["list", "recal"], "unknown name 'recal'"),
     (["theory", "varience"], "unknown figure 'varience'; did you mean variance?"),
     (["theory", "bias", "--out", "x.png", "--json", "x.png"], "figure and numbers cannot both go to x.png"),
+    (["study", "QUICK", "--cell", "recall"], "has no cell 'recall'; there are recall-ppo-s2pg, "),
+    (["study", "QUICK", "--cell", "recall-ppo-s2pg", "--out", "RUN"], "exists and is no study: --out names another"),
 ]
 
 
@@ -399,6 +401,7 @@ def refusals() -> set[tuple[str, int]]:
 
 def test_every_refusal_of_the_command_line_is_reached_and_takes_one_line(run: Path, robot_run: Path, capsys):
     reached, wanted, places = set(), refusals(), {"RUN": str(run), "ROBOT": str(robot_run)}
+    places["QUICK"] = str(Path(__file__).parents[1] / "studies" / "quick.toml")
 
     def trace(frame, event, arg):
         name = Path(frame.f_code.co_filename)
