@@ -11,7 +11,7 @@ ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS" NPROC=1
 # A file's tests stay together: they share what they have compiled.
 PYTEST := $(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile -q
 
-.PHONY: demo test test-slow lint install sb3 sb3-compare clean
+.PHONY: demo docs test test-slow lint install sb3 sb3-compare clean
 
 demo: $(STAMP)
 	$(BIN)/s2pg demo
@@ -29,6 +29,15 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 install: $(STAMP)
+
+# The site is made of the repository's own pages and pictures, each where it lies; broken links stop it.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]" -c constraints.txt
+	rm -rf .site && mkdir -p .site/pages
+	git ls-files -z --cached --others --exclude-standard README.md docs benchmarks examples \
+		| grep -zE '\.(md|png|gif)$$' | xargs -0 cp --parents -t .site/pages
+	$(BIN)/zensical build --strict
+	@echo "the site begins at .site/html/index.html"
 
 # Another library learns on one of our tasks; and both are timed on the same one.
 sb3: $(SB3_STAMP)
@@ -51,5 +60,5 @@ $(STAMP): pyproject.toml constraints.txt
 
 # The environments stay: making them anew costs minutes. `rm -r .venv .venv-sb3` removes them.
 clean:
-	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist demo
+	rm -rf .site .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist demo
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

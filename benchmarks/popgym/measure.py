@@ -1,7 +1,7 @@
 """PPO on POPGym's Easy tasks: a case is a task and a label, each a process on one core, several of them side by side.
 
     python benchmarks/popgym/measure.py --out FOLDER --beside 16 --seconds 550     trains, goes on with what is there
-    python benchmarks/popgym/measure.py --plot FOLDER                              results.json, curves.png, the tables
+    python benchmarks/popgym/measure.py --plot FOLDER                              results.json, returns.png, the tables
 
 Every case is a run folder of `s2pg.train` with the presets and a critic that sees what the policy sees; its seeds step
 together. When `--seconds` are over all are stopped, and nothing but what followed their last border is lost. `--pack`
@@ -119,26 +119,32 @@ def result(run: Path) -> dict:
 
 
 def tabulate(where: Path, into: Path) -> None:
-    """Writes results.json and curves.png, prints the tables of benchmarks/README.md."""
+    """Writes results.json and returns.png, prints the tables of benchmarks/README.md.
+
+    What results.json held already and is not measured anew stays in it, so that tasks can be measured one by one.
+    """
     from s2pg.io.sinks import write_json
 
     runs = [config.parent for config in sorted(where.glob("*/config.json")) if metrics(config.parent)]
     if not runs:
         raise SystemExit(f"{where} holds no run that was evaluated")
-    results = [result(run) for run in runs]
+    file = into / "results.json"
+    before = json.loads(file.read_text())["runs"] if file.exists() else []
+    found = {(each["task"], each["label"]): each for each in [*before, *map(result, runs)]}
     facts = json.loads((runs[0] / "config.json").read_text())
     into.mkdir(parents=True, exist_ok=True)
-    write_json(into / "results.json", {name: facts[name] for name in ("hardware", "versions")} | {"runs": results})
-    found = {(each["task"], each["label"]): each for each in results}
+    results = [found[key] for key in sorted(found)]
+    write_json(file, {name: facts[name] for name in ("hardware", "versions")} | {"runs": results})
     tasks, labels = sorted({task for task, _ in found}), _ordered({label for _, label in found})
     for name, title in (("mmer", "MMER"), ("final", "deterministic evaluation at the end")):
         print(f"\n{title}, mean ± deviation over seeds\n")
-        cells = {key: f"{np.mean(each[name]):.2f} ± {np.std(each[name]):.2f}" for key, each in found.items()}
-        _print_table(cells, tasks, labels)
-    print("\nsteps/s of all seeds together, on one core (steps of each seed)\n")
-    cells = {key: f"{each['steps_per_s']:,.0f} ({each['steps'] / 1e6:.2f}M)" for key, each in found.items()}
-    _print_table(cells, tasks, labels)
-    draw(runs, tasks, labels, into / "curves.png")
+        _print_table({key: _cell(each[name]) for key, each in found.items()}, tasks, labels)
+    draw(found, tasks, labels, into / "returns.png")
+
+
+def _cell(values: list[float]) -> str:
+    spread = f" ± {np.std(values):.2f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.2f}{spread}"
 
 
 def _ordered(labels: set[str]) -> list[str]:
@@ -154,29 +160,25 @@ def _print_table(cells: dict[tuple[str, str], str], tasks: list[str], labels: li
         print(f"| {' | '.join(row)} |")
 
 
-def draw(runs: list[Path], tasks: list[str], labels: list[str], file: Path) -> None:
-    """The mean return of training episodes over steps, of which MMER is the highest point; one box a task."""
-    from s2pg.analysis.logs import read
+def draw(found: dict[tuple[str, str], dict], tasks: list[str], labels: list[str], file: Path) -> None:
+    """A line for each task, a mark for each label: the mean of its seeds, which are thin strokes beside it."""
     from s2pg.analysis.plots import PALETTE
     from s2pg.io.figures import figure_class
 
-    columns = min(4, len(tasks))
-    lines = -(-len(tasks) // columns)
-    figure = figure_class(file)(figsize=(3.4 * columns, 2.6 * lines + 0.4), layout="constrained")
-    boxes = dict(zip(tasks, np.ravel(figure.subplots(lines, columns, squeeze=False)), strict=False))
-    for run in runs:
-        found = result(run)
-        steps, _, values = read(run).points("train_return")
-        colour = PALETTE[labels.index(found["label"]) % len(PALETTE)]
-        boxes[found["task"]].plot(steps, values.mean(axis=0), color=colour, label=found["label"])
-    for task, box in boxes.items():
-        box.set_title(task, fontsize=9)
-        box.tick_params(labelsize=7)
-    for box in figure.axes[len(tasks) :]:
-        box.set_axis_off()
-    shown = {text: line for box in boxes.values() for line, text in zip(*box.get_legend_handles_labels(), strict=True)}
-    figure.legend([shown[text] for text in labels if text in shown], [text for text in labels if text in shown],
-                  loc="outside lower center", ncols=len(labels), fontsize=8)  # fmt: skip
+    figure = figure_class(file)(figsize=(7.5, 0.36 * len(tasks) + 1.3), layout="constrained")
+    box = figure.subplots()
+    for place, label in enumerate(labels):
+        mine = [(at, found[task, label]["final"]) for at, task in enumerate(tasks) if (task, label) in found]
+        heights = [at + 0.5 * (place + 0.5) / len(labels) - 0.25 for at, _ in mine]
+        colour = PALETTE[place % len(PALETTE)]
+        box.plot([np.mean(values) for _, values in mine], heights, "o", markersize=5, color=colour, label=label)
+        for height, (_, values) in zip(heights, mine, strict=True):
+            box.plot(values, [height] * len(values), "|", markersize=7, color=colour, alpha=0.6)
+    box.set_yticks(range(len(tasks)), tasks, fontsize=8)
+    box.invert_yaxis()
+    box.set_xlabel("return of deterministic episodes at the end")
+    box.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=len(labels), fontsize=8)
     figure.savefig(file, dpi=110)
 
 

@@ -108,8 +108,8 @@ class RunStudy:
         _tell_others(study, folder)
         if stop.asked:
             raise KeyboardInterrupt("stopped; the same command goes on")
-        runs = shlex.quote(str(folder / RUNS))
-        print(f"the runs are in {runs}; compare them with\n  s2pg plot {runs}/* -o curves.png")
+        told = shlex.quote(str(folder))
+        print(f"the runs are in {told}/{RUNS}; compare them with\n  s2pg report {told} -o report.html")
         return int(any(outcome.state not in ENDED for outcome in outcomes.values()))
 
 
