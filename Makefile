@@ -34,7 +34,7 @@ install: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]" -c constraints.txt
 	rm -rf .site && mkdir -p .site/pages
-	git ls-files -z --cached --others --exclude-standard README.md docs benchmarks examples \
+	git ls-files -z --cached --others --exclude-standard README.md CHANGELOG.md CONTRIBUTING.md docs benchmarks examples \
 		| grep -zE '\.(md|png|gif)$$' | xargs -0 cp --parents -t .site/pages
 	$(BIN)/zensical build --strict
 	@echo "the site begins at .site/html/index.html"
