@@ -1,7 +1,7 @@
 """PPO on POPGym's Easy tasks: a case is a task and a label, each a process on one core, several of them side by side.
 
     python benchmarks/popgym/measure.py --out FOLDER --beside 16 --seconds 550     trains, goes on with what is there
-    python benchmarks/popgym/measure.py --plot FOLDER                              results.json, returns.png, the tables
+    python benchmarks/popgym/measure.py --plot FOLDER --into benchmarks/popgym     results.json, returns.png, the tables
 
 Every case is a run folder of `s2pg.train` with the presets and a critic that sees what the policy sees; its seeds step
 together. When `--seconds` are over all are stopped, and nothing but what followed their last border is lost. `--pack`
@@ -187,6 +187,7 @@ def main() -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, help="train into run folders here")
     what.add_argument("--plot", type=Path, help="draw and tabulate what was measured there")
+    parser.add_argument("--into", type=Path, help="with --plot: add to the results of this folder")
     parser.add_argument("--tasks", nargs="*", default=TASKS, help="ids without popgym- and -v0")
     parser.add_argument("--labels", nargs="*", default=LABELS)
     parser.add_argument("--one", help="train this case in this process, on --core")
@@ -201,7 +202,7 @@ def main() -> int:
     parser.add_argument("--unpack", type=Path, help="go on from what --pack left here")
     args = parser.parse_args()
     if args.plot:
-        tabulate(args.plot, args.plot)
+        tabulate(args.plot, args.into or args.plot)
         return 0
     if args.one:
         one(args.one, args)
