@@ -6,9 +6,20 @@ import dataclasses
 from typing import NamedTuple
 
 from s2pg.algorithms.adversarial import Adversarial
-from s2pg.algorithms.base import Algorithm, Imitator, Metrics, Plan, Policy, PolicyAlgorithm, TrainState, Traits
+from s2pg.algorithms.base import (
+    Algorithm,
+    Imitator,
+    Metrics,
+    Plan,
+    Policy,
+    PolicyAlgorithm,
+    Student,
+    TrainState,
+    Traits,
+)
 from s2pg.algorithms.cloning import Cloning
 from s2pg.algorithms.ddpg import DDPG
+from s2pg.algorithms.distillation import Distillation
 from s2pg.algorithms.gpomdp import GPOMDP
 from s2pg.algorithms.lsiq import LSIQ
 from s2pg.algorithms.ppo import PPO
@@ -19,8 +30,8 @@ from s2pg.algorithms.trpo import TRPO
 from s2pg.errors import UserError, unknown
 
 __all__ = [
-    "ALGORITHMS", "Algorithm", "Entry", "Imitator", "Metrics", "Plan", "Policy", "TrainState", "Traits", "chain",
-    "find_algorithm", "register_algorithm",
+    "ALGORITHMS", "Algorithm", "Entry", "Imitator", "Metrics", "Plan", "Policy", "Student", "TrainState", "Traits",
+    "chain", "find_algorithm", "register_algorithm",
 ]  # fmt: skip
 
 
@@ -35,7 +46,7 @@ ALGORITHMS: dict[str, Entry] = {
     "ppo": Entry(PPO), "trpo": Entry(TRPO), "sac": Entry(SAC), "td3": Entry(TD3), "ddpg": Entry(DDPG),
     "reinforce": Entry(REINFORCE), "gpomdp": Entry(GPOMDP), "gail": Entry(Adversarial, "ppo"),
     "gail-trpo": Entry(Adversarial, "trpo"), "gail-paper": Entry(Adversarial, "ppo"), "lsiq": Entry(LSIQ, "sac"),
-    "bc": Entry(Cloning),
+    "bc": Entry(Cloning), "distill": Entry(Distillation),
 }  # fmt: skip
 
 

@@ -108,6 +108,15 @@ class Imitator(Protocol):
         ...
 
 
+@runtime_checkable
+class Student(Protocol):
+    """An algorithm whose `shared` data is a teacher, the `Actor` of another run."""
+
+    def lessons(self, teacher: Actor, z: State, batch: Transition, key: PRNGKeyArray) -> tuple[State, Array]:
+        """(what the teacher remembers afterwards, its actions) in the states of a batch."""
+        ...
+
+
 class PolicyAlgorithm(Algorithm):
     """An algorithm that holds the parts of a policy itself, rather than wrapping another algorithm."""
 

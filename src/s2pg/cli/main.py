@@ -14,6 +14,7 @@ import tyro
 from s2pg.cli.bench import Bench
 from s2pg.cli.demo import Demo
 from s2pg.cli.demos import Demos
+from s2pg.cli.distill import Distill
 from s2pg.cli.evaluate import Eval
 from s2pg.cli.expert import MakeExpert
 from s2pg.cli.listing import List
@@ -57,6 +58,7 @@ class Command(Protocol):
 COMMANDS: dict[str, type[Command]] = {
     "train": Train, "eval": Eval, "plot": Plot, "report": MakeReport, "watch": Watch, "list": List, "bench": Bench,
     "demo": Demo, "theory": Theory, "record": Record, "demos": Demos, "expert": MakeExpert, "study": RunStudy,
+    "distill": Distill,
 }  # fmt: skip
 
 

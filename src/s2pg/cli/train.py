@@ -71,7 +71,7 @@ class Train:
     computes: ClassVar[bool] = True
 
     algorithm: Annotated[Positional[str], arg(metavar="ALGO")]
-    """ppo, trpo, sac, td3, ddpg, reinforce, gpomdp, gail, lsiq or bc"""
+    """ppo, trpo, sac, td3, ddpg, reinforce, gpomdp, gail, lsiq, bc or distill"""
     task: Annotated[str, arg(metavar="TASK")]
     """a name from `s2pg list`, or gym:ID for whatever gymnasium.make takes"""
     memory: Annotated[str, arg(metavar="LABEL")] = "s2pg"
@@ -102,7 +102,8 @@ class Train:
     )
     """run folder; one that exists is never overwritten"""
     demos: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """demonstrations that gail, lsiq and bc learn from: a file of `s2pg record`, a Minari folder ... (docs/demos.md)"""
+    """demonstrations that gail, lsiq and bc learn from: a file of `s2pg record`, a Minari folder ... (docs/demos.md);
+    for distill, the run of the teacher"""
     resume: bool = False
     """go on with the run in that folder, or start it; only --steps may differ"""
 
@@ -119,13 +120,14 @@ class Train:
             except DivergenceError as error:
                 raise DivergenceError(f"{error}; {_last_good(out)}") from error
             except KeyboardInterrupt:
-                raise KeyboardInterrupt(_stopped(watch)) from None
+                raise KeyboardInterrupt(stopped(watch)) from None
         where = shlex.quote(str(out))
         print(f"the run is in {where}; go on with\n  s2pg eval {where}\n  s2pg plot {where} -o curves.png")
         return 0
 
 
-def _stopped(watch: Watch) -> str:
+def stopped(watch: Watch) -> str:
+    """What is said of a run that was stopped by Ctrl-C."""
     at = f"at step {watch.step:,}" if watch.step else "before the first new checkpoint"
     return f"stopped {at}; the same command goes on with --resume"
 

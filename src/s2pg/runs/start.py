@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from jaxtyping import PyTree
 
-from s2pg.algorithms import Algorithm, Imitator
+from s2pg.actor import Actor
+from s2pg.algorithms import Algorithm, Imitator, Student
 from s2pg.config import labels
 from s2pg.envs.base import Env
 from s2pg.envs.host import HostTask
@@ -54,8 +55,8 @@ def train(
     oracle; `critic` the view the critic reads, "policy" or "critic" (privileged). What is left out comes from the
     presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY, with another kernel than the usual one
     -KERNEL. There are about `borders` evaluations and checkpoints on the way. `demos` is a file or folder of
-    demonstrations, which gail, lsiq and bc learn from (docs/demos.md). `shared` are arrays that an algorithm of your
-    own reads in every seed: one copy for all, in no checkpoint.
+    demonstrations, which gail, lsiq and bc learn from (docs/demos.md), or the run that distill asks. `shared` are
+    arrays that an algorithm of your own reads in every seed: one copy for all, in no checkpoint.
     """
     env = make(env) if isinstance(env, str) else env
     task, options = describe(env)
@@ -130,6 +131,8 @@ def prepare(
     shared = demonstrated(built, experiment, spec, request.demos, say) if request.demos else shared
     if isinstance(built, Imitator) and not isinstance(shared, Expert):
         raise UserError(f"{experiment.algorithm} learns from demonstrations: name a file with --demos (docs/demos.md)")
+    if isinstance(built, Student) and not isinstance(shared, Actor):
+        raise UserError(f"{experiment.algorithm} learns from a teacher: name its run with --demos, or use s2pg distill")
     training.check(built, spec, experiment.seeds, experiment.steps, shared, share)
     return Prepared(experiment, built, shared)
 

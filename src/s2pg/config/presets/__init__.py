@@ -20,6 +20,7 @@ PRESETS: dict[str, tuple[Preset, ...]] = {
     "ppo": ppo.PRESETS, "trpo": trpo.PRESETS, "sac": sac.PRESETS, "td3": td3.PRESETS, "ddpg": ddpg.PRESETS,
     "reinforce": reinforce.PRESETS, "gpomdp": gpomdp.PRESETS, "gail": imitation.GAIL, "gail-trpo": imitation.GAIL,
     "gail-paper": imitation.PAPER, "lsiq": imitation.LSIQ, "bc": imitation.BC,
+    "distill": imitation.DISTILL,
 }  # fmt: skip
 
 

@@ -28,6 +28,22 @@ PAPER = (
 )  # fmt: skip
 # A step of the environment for each update: what is learned from are the demonstrations.
 BC = (Preset({}, {"lanes": 1, "steps": 1, "total_steps": 200}),)
+# Supervised learning at a rate that falls: a tenth of the steps that PPO takes should do.
+DISTILL = (
+    Preset({}, {"lanes": 128, "steps": 32, "anneal": True, "total_steps": 400_000}),
+    Preset({"task": "recall"}, {"size": 32, "width": 32, "total_steps": 100_000}),
+    Preset({"task": "masked-pendulum"}, {"lanes": 64, "steps": 64}),
+    *(
+        Preset({"task": task}, {"lanes": 512, "steps": 64, "minibatches": 16, "total_steps": 2_000_000})
+        for task in ("pointmass-goal", "pointmass-door")
+    ),
+    Preset({"task": "gym:"}, {"lanes": 8, "steps": 128, "learning_rate": 3e-4, "total_steps": 100_000}),
+    Preset({"task": "robot"}, {"lanes": 8, "steps": 128, "size": 128, "width": 128}),
+    Preset(
+        {"task": "robot", "backend": "device"},
+        {"lanes": 1024, "steps": 32, "minibatches": 32, "total_steps": 4_000_000},
+    ),
+)
 # The expert's rows are never replaced, so what an unrolled policy would remember of them has to be written anew, or the
 # critics would know them by a memory that nobody has any more.
 LSIQ = (Preset({}, {"critics": 1, "refresh_heads": 1.0}),)
