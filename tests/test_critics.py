@@ -50,8 +50,15 @@ def test_q_reads_the_decision_after_view_and_z():
 @pytest.mark.parametrize("reads_state", [False, True])
 def test_z_matters_where_a_critic_reads_it_and_nowhere_else(make, reads_state):
     critic = make(reads_state=reads_state)
-    slope = jax.grad(lambda z: state_value(critic, OBS, z, critic.initial())[0])(Z)
-    assert bool(jnp.any(slope != 0)) is reads_state
+    here, elsewhere = (state_value(critic, OBS, z, critic.initial())[0] for z in (Z, Z + 1.0))
+    assert bool(here != elsewhere) is reads_state
+
+
+def test_a_critic_with_a_memory_of_its_own_does_not_tell_what_another_z_is_worth():
+    """Where the full state is hidden z tells of it too, so the slope misleads: docs/concept.md."""
+    critics = plain(), recurrent(reads_state=True)
+    slopes = [jax.grad(lambda z, of: state_value(of, OBS, z, of.initial())[0])(Z, critic) for critic in critics]
+    assert jnp.any(slopes[0] != 0) and not jnp.any(slopes[1] != 0)
 
 
 def test_a_critic_looks_at_its_own_views_alone():

@@ -13,13 +13,13 @@ from s2pg.analysis.report.page import Report
 from s2pg.analysis.scale import Ends, read_study, scales
 from s2pg.errors import UserError, unknown
 
-TRAINING = "train_return"
+EVALUATION, TRAINING = "eval_return", "train_return"
 
 
 def build(
     folders: Sequence[Path],
     schemas: Collection[int],
-    value: str = "eval_return",
+    value: str = EVALUATION,
     seconds: bool = True,
     rules: Mapping[str, Ends] | None = None,
 ) -> Report:
@@ -37,10 +37,10 @@ def build(
 
 
 def _choose(value: str, logs: Sequence[Log]) -> str:
-    """`value`, or training returns if some run lacks it: one report compares one quantity, never two."""
+    """`value`, or training returns if some run has no such evaluation: a report compares one quantity, never two."""
     begun = [log for log in logs if log.rows]
     known = {name for log in begun for at in log.rows.values() for row in at.values() for name in row}
-    if begun and value not in known and TRAINING not in known:
+    if begun and value not in known and (value != EVALUATION or TRAINING not in known):
         raise unknown("metric", value, known - {"step", "seed"})
     lacking = not all(log.has(value) for log in begun)
     return TRAINING if lacking and all(log.has(TRAINING) for log in begun) else value
