@@ -1,0 +1,15 @@
+"""Presets of SLAC, on top of those of SAC."""
+
+from s2pg.config.presets.base import Preset
+
+PRESETS = (
+    # Critics read the latents of a model that explains what the policy sees.
+    Preset({}, {"privileged": False}),
+    Preset(
+        {"task": "recall"},
+        {
+            "first_latents": 8, "second_latents": 32, "model_width": 64, "model_rate": 1e-3, "model_batch": 64,
+            "pretraining": 5_000,
+        },
+    ),
+)  # fmt: skip
