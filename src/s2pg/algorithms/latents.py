@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from s2pg.distributions import Normal
-from s2pg.networks import MLP
+from s2pg.networks import MLP, spread
 
 
 class Segment(NamedTuple):
@@ -85,6 +85,22 @@ class Gaussian(eqx.Module):
         return Normal(mean, jnp.log(1e-3 + self.level * jax.nn.softplus(raw)))
 
 
+class Gated(eqx.Module):
+    """A perceptron to a normal around (1 - u) tanh(.) + u z2, z2 being that of the step before: some units keep it."""
+
+    body: MLP
+    level: float = eqx.field(static=True)
+
+    def __init__(self, inputs: int, size: int, hidden: Sequence[int], *, key: PRNGKeyArray, level: float):
+        self.body = MLP([inputs, *hidden, 3 * size], key=key)
+        self.level = level
+
+    def __call__(self, kept: Array, *inputs: Array) -> Normal:
+        gate, new, raw = jnp.split(self.body(jnp.concatenate(inputs)), 3)
+        gate = jax.nn.sigmoid(gate - spread(kept.shape[0]))
+        return Normal(gate * kept + (1.0 - gate) * jnp.tanh(new), jnp.log(1e-3 + self.level * jax.nn.softplus(raw)))
+
+
 class Decoder(eqx.Module):
     """A perceptron to a normal with learned deviations that depend on nothing and stay above `least`."""
 
@@ -106,7 +122,7 @@ class LatentModel(eqx.Module):
     start: Float[Array, " second"]
     first_prior: Gaussian
     first_posterior: Gaussian
-    second: Gaussian
+    second: Gated
     obs: Decoder
     reward: Decoder
     sizes: Sizes = eqx.field(static=True)
@@ -117,7 +133,7 @@ class LatentModel(eqx.Module):
         self.first_prior = Gaussian(context, first, hidden, key=keys[0])
         self.first_posterior = Gaussian(obs + context, first, hidden, key=keys[1])
         # What z2 keeps has to outlast the noise of many steps, so it begins with little.
-        self.second = Gaussian(first + context, second, hidden, key=keys[2], level=0.1)
+        self.second = Gated(first + context, second, hidden, key=keys[2], level=0.1)
         self.obs = Decoder(sizes.latents, obs, hidden, least=least_std, key=keys[3])
         self.reward = Decoder(2 * sizes.latents + action, 1, hidden, least=least_std, key=keys[4])
 
@@ -127,16 +143,18 @@ class LatentModel(eqx.Module):
         action = jnp.concatenate([jnp.zeros((1, self.sizes.action)), segment.action])
 
         def step(second: Array, at: tuple) -> tuple[Array, Inference]:
-            obs, action, begins, key = at
-            first_key, second_key = jax.random.split(key)
-            context = jnp.concatenate([jnp.where(begins, self.start, second), jnp.where(begins, 0.0, action)])
+            obs, action, begins, noise = at
+            first_noise, second_noise = jnp.split(noise, [self.sizes.first])
+            before = jnp.where(begins, self.start, second)
+            context = jnp.concatenate([before, jnp.where(begins, 0.0, action)])
             posterior = self.first_posterior(obs, context)
-            first = posterior.sample(first_key)
-            second = self.second(first, context).sample(second_key)
+            first = posterior.mean + jnp.exp(posterior.log_std) * first_noise
+            moved = self.second(before, first, context)
+            second = moved.mean + jnp.exp(moved.log_std) * second_noise
             return second, Inference(jnp.concatenate([first, second]), posterior, context)
 
-        keys = jax.random.split(key, begins.shape[0])
-        return jax.lax.scan(step, self.start, (segment.obs, action, begins, keys))[1]
+        noise = jax.random.normal(key, (begins.shape[0], self.sizes.latents))
+        return jax.lax.scan(step, self.start, (segment.obs, action, begins, noise))[1]
 
     def bound(self, segment: Segment, key: PRNGKeyArray) -> Bound:
         """Estimates the lower bound of log p(x, r | a) from one draw of the latents."""
