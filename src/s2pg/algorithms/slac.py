@@ -106,6 +106,8 @@ class SLAC(Algorithm):
 
     def pretrain(self, state: TrainState, key: PRNGKeyArray) -> TrainState:
         """The first steps of the model, all in the first update: nothing else moves, the environment neither."""
+        if not self.pretraining:
+            return state
         steps = jnp.where(state.updates == 0, self.pretraining, 0)
 
         def one(count: Array, learner: Learner) -> Learner:
