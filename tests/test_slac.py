@@ -356,6 +356,7 @@ def test_a_resumed_run_equals_an_undisturbed_one_bit_for_bit(setting, tmp_path):
     runs.assert_same(whole, resumed)
 
 
+@pytest.mark.slow
 def test_a_seed_learns_alone_what_it_learns_beside_others(tmp_path):
     both = runs.train(tmp_path / "both", ON_DEVICE, borders=1)
     alone = runs.train(tmp_path / "alone", ON_DEVICE, seeds=[3], borders=1)
