@@ -1,6 +1,6 @@
 """Stochastic latent actor-critic: SAC whose critics read latents of a learned model, and whose actor reads a window.
 
-    J_M    = - E [lower bound of log p(x_{1:K+1}, r_{1:K} | a_{1:K})] per observation     (s2pg.algorithms.latents)
+    J_M    = - E [lower bound of log p(x_{1:K+1}, r_{1:K} | a_{1:K})] per observation (docs/slac.md)
     y      = r + gamma (1 - terminated) (min_i Q_i'(z', a') - alpha log pi(a' | w')),     a' ~ pi(. | w')
     L_Q    = 1/2 E sum_i (Q_i(z, a) - y)^2
     L_pi   = E [alpha log pi(a~ | w) - min_i Q_i(z, a~)],                                 a~ ~ pi(. | w)
@@ -50,7 +50,7 @@ class Learner(NamedTuple):
 
 
 class SLAC(Algorithm):
-    """Soft actor-critic over the latents of a learned model; its actor reads a window."""
+    """Soft actor-critic on the latents of a learned model."""
 
     inner: SAC
     first_latents: int = option(32, "numbers in z1, the latents that the posterior infers", low=1)
