@@ -110,7 +110,8 @@ class Decoder(eqx.Module):
 
     def __init__(self, inputs: int, outputs: int, hidden: Sequence[int], *, least: float, key: PRNGKeyArray):
         self.body = MLP([inputs, *hidden, outputs], key=key)
-        self.raw, self.least = jnp.zeros(outputs), least
+        # 0.31 at the start: Adam moves deviations slowly, and while they are large the latents need to tell nothing.
+        self.raw, self.least = jnp.full(outputs, -1.0), least
 
     def __call__(self, *inputs: Array) -> Normal:
         return Normal(self.body(jnp.concatenate(inputs)), jnp.log(self.least + jax.nn.softplus(self.raw)))

@@ -56,7 +56,7 @@ class SLAC(Algorithm):
     first_latents: int = option(32, "numbers in z1, the latents that the posterior infers", low=1)
     second_latents: int = option(128, "numbers in z2, the latents that carry the past", low=1)
     model_width: int = option(256, "units of the model's layers, two in each of its networks", low=1)
-    model_rate: float = option(1e-4, "learning rate of the model", above=0)
+    model_rate: float = option(3e-4, "learning rate of the model", above=0)
     model_batch: int = option(32, "segments of a gradient step of the model", low=1)
     pretraining: int = option(10_000, "gradient steps of the model before actor and critics learn", low=0)
     least_std: float = option(
