@@ -331,7 +331,7 @@ def test_bench_of_off_policy_updates_gives_equal_parameters_and_shares_of_the_ma
     assert call("bench", "offpolicy", *sizes, "--out", "bench.json") == 0
     assert "share" in capsys.readouterr().out
     rows = {row["label"]: row for row in json.loads(Path("bench.json").read_text())["rows"]}
-    assert list(rows) == ["none", "s2pg, stepping", "matrices"]
+    assert list(rows) == ["none", "s2pg, stepping", "slac window-8", "matrices"]
     assert abs(rows["none"]["parameters"] / rows["s2pg, stepping"]["parameters"] - 1) < 0.15
     assert rows["matrices"]["share"] == 1.0 and all(row["share"] > 0 for row in rows.values())
 

@@ -161,6 +161,11 @@ def test_off_policy_without_memory_no_answer_beats_the_best_constant(algorithm, 
     assert deterministic(algorithm, "none", tmp_path / "run", 320_000).max() <= BEST_CONSTANT + 0.02
 
 
+@pytest.mark.slow
+def test_critics_on_the_latents_of_a_model_solve_recall(tmp_path):
+    assert deterministic("slac", "window-8", tmp_path / "run").min() >= 0.9
+
+
 def test_sac_learns_a_short_recall(tmp_path):
     found = scores("sac", Recall(k=2, cue="real"), "s2pg", tmp_path / "run", [0], 64_000, hyper={"batch_size": 32})
     assert found.min() >= 0.9

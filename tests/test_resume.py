@@ -93,7 +93,7 @@ def assert_same(a, b):
     steps = folders[0].steps()
     assert steps == folders[1].steps()
     buffers = [[step for step in steps if folder.bulk_path(step).exists()] for folder in folders]
-    assert buffers[0] == buffers[1] == ([steps[-1]] if a.experiment.algorithm == "sac" else [])
+    assert buffers[0] == buffers[1] == ([steps[-1]] if a.experiment.algorithm in ("sac", "slac") else [])
     assert_same_arrays(*(folder.path(steps[-1]) for folder in folders))
     if buffers[0]:
         assert_same_arrays(*(folder.bulk_path(steps[-1]) for folder in folders))

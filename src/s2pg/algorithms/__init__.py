@@ -25,6 +25,7 @@ from s2pg.algorithms.lsiq import LSIQ
 from s2pg.algorithms.ppo import PPO
 from s2pg.algorithms.reinforce import REINFORCE
 from s2pg.algorithms.sac import SAC
+from s2pg.algorithms.slac import SLAC
 from s2pg.algorithms.td3 import TD3
 from s2pg.algorithms.trpo import TRPO
 from s2pg.errors import UserError, unknown
@@ -46,7 +47,7 @@ ALGORITHMS: dict[str, Entry] = {
     "ppo": Entry(PPO), "trpo": Entry(TRPO), "sac": Entry(SAC), "td3": Entry(TD3), "ddpg": Entry(DDPG),
     "reinforce": Entry(REINFORCE), "gpomdp": Entry(GPOMDP), "gail": Entry(Adversarial, "ppo"),
     "gail-trpo": Entry(Adversarial, "trpo"), "gail-paper": Entry(Adversarial, "ppo"), "lsiq": Entry(LSIQ, "sac"),
-    "bc": Entry(Cloning), "distill": Entry(Distillation),
+    "slac": Entry(SLAC, "sac"), "bc": Entry(Cloning), "distill": Entry(Distillation),
 }  # fmt: skip
 
 
@@ -64,10 +65,13 @@ def chain(name: str) -> list[str]:
 
 
 def traits(name: str) -> Traits:
-    """What is known of an algorithm before it is built: that of the innermost one."""
-    cls = find_algorithm(chain(name)[0]).cls
-    assert issubclass(cls, PolicyAlgorithm)
-    return cls.traits
+    """What is known of an algorithm before it is built: what its class says, or else that of what it wraps."""
+    cls, inner = find_algorithm(name)
+    own: Traits | None = getattr(cls, "traits", None)
+    if own is None:
+        assert inner is not None
+        return traits(inner)
+    return own
 
 
 def register_algorithm(name: str, cls: type, wraps: str | None = None) -> None:

@@ -51,6 +51,8 @@ class Traits(NamedTuple):
     has_critic: bool = True  # without one, nothing carries the pathwise half of a decision's gradient
     teaches_draws: bool = True  # a z' that is drawn learns something; otherwise a memory has to be unrolled
     cuts_rollouts: bool = True  # what is learned from are pieces of fresh batches, which these must be long enough for
+    acts_on_window: bool = False  # its actor reads the last observations, and the actions between them
+    critic_reads: tuple[str, ...] = ()  # views of the algorithm's own that its critics read in place of the task's
 
 
 class Plan(NamedTuple):

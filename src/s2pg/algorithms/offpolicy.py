@@ -105,11 +105,15 @@ class OffPolicy(PolicyAlgorithm):
         return Policy(kernel, initial(self.views(spec) if self.normalise_obs else {}))
 
     def init(self, spec: Spec, shared: PyTree, *, key: PRNGKeyArray) -> TrainState:
+        return self.begin(spec, spec.views, key=key)
+
+    def begin(self, spec: Spec, shown: dict[str, int], *, key: PRNGKeyArray) -> TrainState:
+        """The state before any training; `shown` are the sizes of the views that critics may read."""
         policy_key, critic_key = jax.random.split(key)
         policy = self.init_policy(spec, key=policy_key)
         z, features = policy.kernel.initial(), policy.kernel.features(policy.kernel.initial()).shape[0]
         sizes = self.memory.halves(spec.action.size, features)
-        make = lambda key: self.critic(spec.views, features, sizes, key)  # noqa: E731
+        make = lambda key: self.critic(shown, features, sizes, key)  # noqa: E731
         critic = jax.vmap(make)(jax.random.split(critic_key, self.critics))
         rows = self.capacity // self.lanes
         empty = replay.create(rows, self.lanes, self.views(spec), spec.action.size, self.memory.stored(z))

@@ -21,7 +21,7 @@ def workloads(settings: Settings) -> dict[str, Workload]:
     """One update under each label."""
     env = pointmass()
     trial = Trial("lsiq", env, settings, _demonstrations(Trial("sac", env, settings)))
-    return {label: update(trial, label) for label in settings.labels or LABELS}
+    return {label: update(trial, trial.equal(label)) for label in settings.labels or LABELS}
 
 
 def _demonstrations(trial: Trial) -> Expert:

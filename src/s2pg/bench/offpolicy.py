@@ -1,8 +1,9 @@
 """One SAC update with the authors' network sizes under each memory rule, beside the machine's rate for matrices.
 
 Transitions come from pointmass-goal with its privileged critic. Rules without a GRU get wider layers, so that all their
-networks together have as many parameters as those of s2pg. Two more rows: `s2pg, stepping` makes an environment step
-for each update, and `matrices` multiplies square ones of the same width.
+networks together have as many parameters as those of s2pg. Three more rows: `s2pg, stepping` makes an environment step
+for each update, `slac window-8` is one of SLAC, its model learning too, and `matrices` multiplies square ones of the
+same width.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from s2pg.envs.base import Env
 from s2pg.envs.tasks import make
 from s2pg.loops.base import settled
 from s2pg.rollout import Carry, collect, start
-from s2pg.types import CRITIC
 
 LABELS = ("none", "s2pg", "bptt-5-last", "bptt-5", "bptt-10-last", "bptt-10", "bptt-32-last", "bptt-32")
-MATRICES, STEPPING = "matrices", "stepping"
+MATRICES, STEPPING, SLAC = "matrices", "stepping", "window-8"
 TIMES = 10  # updates in one timed piece of work
 
 
@@ -54,7 +54,7 @@ class Trial(NamedTuple):
         choice = labels.parse(label)
         kernel, preset = choice.label.kernel, presets.values(self.name, presets.Situation(task))
         full = presets.resolve(self.name, preset, choice, kernel, self.env.spec, given, 1_000_000)
-        return build.build(self.name, self.env.spec, choice, kernel, CRITIC, full)
+        return build.build(self.name, self.env.spec, choice, kernel, preset.critic, full)
 
     def equal(self, label: str) -> Algorithm:
         """The same with as many parameters as under s2pg, where there is no GRU."""
@@ -67,8 +67,10 @@ class Trial(NamedTuple):
 def workloads(settings: Settings) -> dict[str, Workload]:
     """One update under each label, one with a step, and products of matrices."""
     trial = Trial("sac", pointmass(), settings)
-    timed = {label: update(trial, label) for label in settings.labels or LABELS}
+    timed = {label: update(trial, trial.equal(label)) for label in settings.labels or LABELS}
     timed[f"s2pg, {STEPPING}"] = _stepping(trial)
+    modelled = trial._replace(name="slac")
+    timed[f"slac {SLAC}"] = update(modelled, modelled.built(SLAC, pretraining=0))
     timed[MATRICES] = _matrices(trial.width)
     return timed
 
@@ -81,9 +83,10 @@ def pointmass() -> Env:
 
 
 def parameters(algorithm: Algorithm, trial: Trial) -> int:
-    """Of actor and critics; slow copies are not counted."""
+    """Of actor and critics, and of the model where there is one; slow copies are not counted."""
     state = eqx.filter_eval_shape(lambda: algorithm.init(trial.env.spec, trial.shared, key=jax.random.key(0)))
-    return sum(leaf.size for leaf in jax.tree.leaves((state.policy.kernel, state.learner.critic)))
+    parts = (state.policy.kernel, state.learner.critic, getattr(state.learner, "model", ()))
+    return sum(leaf.size for leaf in jax.tree.leaves(parts))
 
 
 def width_with(count: Callable[[int], int], wanted: int, unit: int = 8) -> int:
@@ -108,9 +111,9 @@ def _filled(algorithm: Algorithm, trial: Trial) -> tuple[TrainState, Carry]:
     return jax.block_until_ready(jax.jit(prepare)(trial.shared))
 
 
-def update(trial: Trial, label: str) -> Workload:
+def update(trial: Trial, algorithm: Algorithm) -> Workload:
     """Updates one after the other inside one compiled function, as in training, each of the same new row."""
-    algorithm, env = trial.equal(label), trial.env
+    env = trial.env
     state, carry = _filled(algorithm, trial)
     key = jax.random.key(1)
     _, batch, _ = jax.jit(lambda: collect(env, algorithm.actor(state.policy), carry, algorithm.plan.steps, key))()

@@ -29,6 +29,10 @@ def check(algorithm: str, choice: Choice, kernel: str, spec: Spec) -> None:
         raise UserError(
             f"memory '{choice.name}': a {label.unit} is longer than an episode, which has {spec.horizon} steps"
         )
+    if kind.acts_on_window and not label.stacks:
+        raise UserError(
+            f"{algorithm} acts on a window of observations: use 'window-8' or the like, not '{choice.name}'"
+        )
     if label.draws and not kind.teaches_draws:
         raise UserError(f"{algorithm} teaches a memory only through what it unrolls: use 'bptt-N', not '{choice.name}'")
     if label.needs_critic and not kind.has_critic:
@@ -66,11 +70,12 @@ def build(algorithm: str, spec: Spec, choice: Choice, kernel: str, critic: str, 
     check(algorithm, choice, kernel, spec)
     known = {**hyper, "length": choice.length, "dt": spec.dt}
     arguments = {name: known[name] for name in argument_settings(find_kernel(kernel), keyword_only=True)}
-    previous = (PREVIOUS_ACTION,) if choice.label.reads_action and PREVIOUS_ACTION in spec.views else ()
+    reads_action = choice.label.reads_action or traits(algorithm).acts_on_window
+    previous = (PREVIOUS_ACTION,) if reads_action and PREVIOUS_ACTION in spec.views else ()
     parts: dict[str, Any] = {
         "memory": choice.rule(hyper),
         "kernel": functools.partial(find_kernel(kernel), **arguments),
-        "critic": build_critic(traits(algorithm).replays, choice, critic, previous, hyper),
+        "critic": build_critic(algorithm, choice, critic, previous, hyper),
         "reads": (choice.label.actor_view, *previous),
     }
     for name in chain(algorithm):
@@ -83,12 +88,18 @@ def build(algorithm: str, spec: Spec, choice: Choice, kernel: str, critic: str, 
 
 
 def build_critic(
-    replays: bool, choice: Choice, critic: str, previous: tuple[str, ...], hyper: Mapping[str, Any]
+    algorithm: str, choice: Choice, critic: str, previous: tuple[str, ...], hyper: Mapping[str, Any]
 ) -> CriticBuilder:
     """What makes the critic of a label: V, or Q where an algorithm replays."""
     if critic not in VIEWS:
         raise unknown("critic", critic, VIEWS)
-    label, privileged = choice.label, critic == CRITIC
+    label, privileged, kind = choice.label, critic == CRITIC, traits(algorithm)
+    if kind.critic_reads:
+        if privileged:
+            raise UserError(
+                f"{algorithm} has critics that read its own {', '.join(kind.critic_reads)}: use --critic policy"
+            )
+        return Recipe(PlainCritic, kind.critic_reads, (("width", hyper["width"]), ("reads_state", False)))
     reads, width = (CRITIC if privileged else label.actor_view, *previous), hyper["width"]
     when = label.critic_z.privileged if privileged else label.critic_z.unprivileged
     seen = ("width", width), ("reads_state", when == "always" or (when == "asked" and hyper["critic_state"]))
@@ -96,7 +107,7 @@ def build_critic(
         return Recipe(BranchedCritic, reads, (("width", width),))
     # Through one step nothing can be learned about what to remember; and a critic of replayed samples of s2pg-N would
     # remember no more than their N steps, while z holds all that came before.
-    remembers = choice.length > 1 and not (replays and label.draws) and not privileged
+    remembers = choice.length > 1 and not (kind.replays and label.draws) and not privileged
     if label.critic_memory and hyper["critic_memory"] and remembers:
-        return Recipe(RecurrentCritic, reads, (*seen, ("size", hyper["size"]), ("layers", 2 if replays else 1)))
+        return Recipe(RecurrentCritic, reads, (*seen, ("size", hyper["size"]), ("layers", 2 if kind.replays else 1)))
     return Recipe(PlainCritic, reads, seen)

@@ -44,6 +44,7 @@ class Label:
     needs_slope: bool = False  # learns memory through the slope of V(s', z') alone
     unit: str = ""  # what N or K counts the steps of
     unrolls: bool = False  # gradients flow through N steps, which have to be there
+    stacks: bool = False  # the actor reads the last K observations side by side
 
 
 def _fields(rule: type, hyper: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,6 +115,7 @@ LABELS: dict[str, Label] = {
             "window-K", "no memory but the last K observations",
             "Stacks the last K observations; nothing is learned about what to keep.",
             _carried, "window", critic_z=CriticInput("asked", "always"), unit="window",
+            stacks=True,
         ),
         Label(
             "none", "no memory: the current observation alone",

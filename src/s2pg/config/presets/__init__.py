@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from s2pg.algorithms import chain, find_algorithm, traits
 from s2pg.config import hyper as hypers
 from s2pg.config.labels import LABELS, Choice
-from s2pg.config.presets import common, ddpg, gpomdp, imitation, ppo, reinforce, sac, td3, trpo
+from s2pg.config.presets import common, ddpg, gpomdp, imitation, ppo, reinforce, sac, slac, td3, trpo
 from s2pg.config.presets.base import AXES, SWITCHES, Preset, Situation, merged
 from s2pg.errors import UserError, unknown
 from s2pg.types import CRITIC, POLICY, Spec
@@ -19,7 +19,7 @@ __all__ = ["PRESETS", "Preset", "Situation", "Values", "of_algorithm", "register
 PRESETS: dict[str, tuple[Preset, ...]] = {
     "ppo": ppo.PRESETS, "trpo": trpo.PRESETS, "sac": sac.PRESETS, "td3": td3.PRESETS, "ddpg": ddpg.PRESETS,
     "reinforce": reinforce.PRESETS, "gpomdp": gpomdp.PRESETS, "gail": imitation.GAIL, "gail-trpo": imitation.GAIL,
-    "gail-paper": imitation.PAPER, "lsiq": imitation.LSIQ, "bc": imitation.BC,
+    "gail-paper": imitation.PAPER, "lsiq": imitation.LSIQ, "slac": slac.PRESETS, "bc": imitation.BC,
     "distill": imitation.DISTILL,
 }  # fmt: skip
 
