@@ -11,7 +11,7 @@ import s2pg
 from s2pg.errors import UserError
 from s2pg.evaluate import compare, evaluate, film
 from s2pg.normalise import merge
-from s2pg.runs.run import LoadedPolicy
+from s2pg.runs.session import LoadedPolicy
 from s2pg.types import CRITIC, POLICY
 from toys import resolve
 
@@ -107,7 +107,7 @@ def test_dict_and_vector_are_the_same_to_it(trained):
 def test_observations_that_do_not_fit_are_refused_in_one_line(trained):
     session = s2pg.load(trained.path).session()
     for wrong, message in (
-        ([1.0, 2.0, 3.0], "view 'policy' has 3 entries, the policy was trained on 2"),
+        ([1.0, 2.0, 3.0], r"view 'policy' has shape \(3,\), this policy reads \(2,\) or \(n, 2\)"),
         ({"critic": [1.0, 2.0, 3.0]}, "this policy reads the view 'policy'"),
     ):
         with pytest.raises(UserError, match=message) as caught:
