@@ -14,7 +14,7 @@ from s2pg.io.onnx.graph import Graph, Operation
 Rule = Callable[[Graph, Operation], Any]
 
 # Primitives that only move entries, as told by their other inputs, which must be known.
-MOVES = ("gather", "dynamic_slice", "rev")
+MOVES = ("gather", "dynamic_slice", "rev", "tile")
 
 
 def inexpressible(op: Operation) -> UserError:
@@ -40,12 +40,12 @@ def logical(kind: str) -> Rule:
     return rule
 
 
-def number(op: Operation, value: float) -> np.ndarray:
+def number(op: Operation, value: float | int) -> np.ndarray:
     """A constant of the kind that the first input is."""
     return np.asarray(value, op.inputs[0].dtype)
 
 
-def with_number(kind: str, value: float) -> Rule:
+def with_number(kind: str, value: float | int) -> Rule:
     """An operator of two inputs, the second of which is a constant."""
     return lambda graph, op: graph.node(kind, [op.inputs[0], number(op, value)], op.outputs[0].name)
 
@@ -89,6 +89,31 @@ def split(graph: Graph, op: Operation) -> None:
     """Pieces of known sizes along an axis."""
     sizes = np.array(op.params["sizes"], np.int64)
     graph.node("Split", [op.inputs[0], sizes], [each.name for each in op.outputs], axis=op.params["axis"])
+
+
+def stack(graph: Graph, op: Operation) -> None:
+    """Side by side along a new axis."""
+    axis, lined = op.params["axis"], []
+    for each in op.inputs:
+        shape = (*each.shape[:axis], 1, *each.shape[axis:])
+        lined.append(graph.node("Reshape", [each, np.array(shape, np.int64)]))
+    graph.node("Concat", lined, op.outputs[0].name, axis=axis)
+
+
+def unstack(graph: Graph, op: Operation) -> None:
+    """Undoes `stack`."""
+    axis, names = op.params["axis"], [f"{each.name}_" for each in op.outputs]
+    graph.node("Split", [op.inputs[0], np.ones(len(names), np.int64)], names, axis=axis)
+    for name, each in zip(names, op.outputs, strict=True):
+        graph.node("Reshape", [name, np.array(each.shape, np.int64)], each.name)
+
+
+def padded(graph: Graph, op: Operation) -> None:
+    """Around the edges; neither between entries nor by less than nothing."""
+    before, after, between = zip(*op.params["padding_config"], strict=True)
+    if any(between) or min(*before, *after) < 0:
+        raise inexpressible(op)
+    graph.node("Pad", [op.inputs[0], np.array([*before, *after], np.int64), op.inputs[1]], op.outputs[0].name)
 
 
 def dot(graph: Graph, op: Operation) -> None:
@@ -193,6 +218,7 @@ RULES: dict[str, Rule] = {
     "abs": same("Abs"), "sign": same("Sign"), "floor": same("Floor"), "ceil": same("Ceil"), "round": nearest,
     "exp": same("Exp"), "log": same("Log"), "sqrt": same("Sqrt"), "logistic": same("Sigmoid"), "erf": same("Erf"),
     "rsqrt": after(same("Sqrt"), "Reciprocal"), "log1p": after(with_number("Add", 1.0), "Log"),
+    "exp2": lambda graph, op: graph.node("Pow", [number(op, 2.0), op.inputs[0]], op.outputs[0].name),
     "expm1": after(same("Exp"), "Sub", 1.0), "square": squared, "integer_pow": power,
     "sin": same("Sin"), "cos": same("Cos"), "tan": same("Tan"), "asin": same("Asin"), "acos": same("Acos"),
     "atan": same("Atan"), "sinh": same("Sinh"), "cosh": same("Cosh"), "tanh": same("Tanh"), "asinh": same("Asinh"),
@@ -203,7 +229,7 @@ RULES: dict[str, Rule] = {
     "convert_element_type": cast, "copy": same("Identity"), "copy_p": same("Identity"),
     "stop_gradient": same("Identity"),
     "reshape": reshape, "squeeze": reshape, "expand_dims": reshape, "broadcast_in_dim": broadcast, "slice": cut,
-    "split": split, "transpose": lambda graph, op: graph.node(
+    "split": split, "stack": stack, "unstack": unstack, "pad": padded, "transpose": lambda graph, op: graph.node(
         "Transpose", op.inputs, op.outputs[0].name, perm=[int(axis) for axis in op.params["permutation"]]
     ),
     "concatenate": lambda graph, op: graph.node(
