@@ -50,7 +50,7 @@ class LoadedPolicy:
         self,
         observation: Any,
         state: np.ndarray | None = None,
-        episode_start: np.ndarray | None = None,
+        episode_start: np.ndarray | bool | None = None,
         deterministic: bool = True,
     ) -> tuple[np.ndarray, np.ndarray]:
         """(actions, states) of observations [n, N], or of a single one [N]; to be called like Stable-Baselines3's.
