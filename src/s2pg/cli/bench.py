@@ -30,7 +30,7 @@ class Bench:
                  environments), gymnasium (ours on the host) and, where there is an accelerator or
                  --labels asks for them, mjx and warp (ours on the device) and "mjx, ppo s2pg" (training
                  there)
-      session    one step of a policy on its own: the actor handed over at every step, `policy.session()`,
+      session    one step of a policy on its own: the actor handed over at every step, a session,
                  and the file that `s2pg export` writes, in onnxruntime
 
     Examples:
