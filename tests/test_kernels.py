@@ -5,6 +5,7 @@ import math
 import re
 from pathlib import Path
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from s2pg.kernels import KERNELS, register_kernel
 from s2pg.kernels.cpg import Oscillators, Swing, growth, integrate
 from s2pg.kernels.lstm import LSTM
 from s2pg.kernels.mingru import MinGRU
-from s2pg.kernels.ode import NeuralODE
+from s2pg.kernels.ode import SOLVERS, NeuralODE
 from s2pg.kernels.rnn import RNN
 from s2pg.networks import Linear
 from s2pg.options import argument_settings
@@ -171,6 +172,20 @@ def test_solvers_converge_with_their_order():
             ends = (eqx.filter_jit(cell.advance)(projected, z) for cell in cells)
             coarse, fine = (np.abs(end - exact.y[:, -1]).max() for end in ends)
             assert 2**order * 0.8 < coarse / fine < 2**order * 1.25
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_stages_written_out_do_what_diffrax_does(solver):
+    cell, theirs = ode(solver, 3, fastest=3.0), {"euler": "Euler", "heun": "Heun", "bosh3": "Bosh3"}
+    projected, z = cell.project(jnp.array([0.3, -1.2])), jnp.array([0.5, -0.8, 0.1])
+    terms, by_steps = diffrax.ODETerm(lambda t, z, x: cell.rate(x, z)), diffrax.StepTo(jnp.linspace(0.0, 1.0, 4))
+    found = diffrax.diffeqsolve(
+        terms, getattr(diffrax, theirs[solver])(), 0.0, 1.0, None, z, projected, stepsize_controller=by_steps
+    )
+    moved = cell.advance(projected, z)
+    np.testing.assert_allclose(moved, found.ys[0], atol=1e-6)
+    assert np.abs(moved - z).max() > 0.1
+    assert not re.search(r"\b(scan|while)\[", str(jax.make_jaxpr(cell.advance)(projected, z)))
 
 
 # Oscillators ---------------------------------------------------------------------------------------------------------

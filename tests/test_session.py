@@ -11,7 +11,7 @@ import s2pg
 from s2pg.errors import UserError
 from s2pg.evaluate import compare, evaluate, film
 from s2pg.normalise import merge
-from s2pg.runs.run import LoadedPolicy
+from s2pg.runs.session import LoadedPolicy
 from s2pg.types import CRITIC, POLICY
 from toys import resolve
 
@@ -107,7 +107,7 @@ def test_dict_and_vector_are_the_same_to_it(trained):
 def test_observations_that_do_not_fit_are_refused_in_one_line(trained):
     session = s2pg.load(trained.path).session()
     for wrong, message in (
-        ([1.0, 2.0, 3.0], "view 'policy' has 3 entries, the policy was trained on 2"),
+        ([1.0, 2.0, 3.0], r"view 'policy' has shape \(3,\), this policy reads \(2,\) or \(n, 2\)"),
         ({"critic": [1.0, 2.0, 3.0]}, "this policy reads the view 'policy'"),
     ):
         with pytest.raises(UserError, match=message) as caught:
@@ -229,3 +229,141 @@ def test_actors_compared_side_by_side_play_as_each_does_alone():
     alone = jax.jit(lambda: jnp.stack([evaluate(env, actor, 3, key).returns for actor in actors]))()
     np.testing.assert_allclose(both, alone, rtol=1e-5)
     assert not np.allclose(both[0], both[1])
+
+
+# Many at once, and as a function -------------------------------------------------------------------------------------
+
+
+def test_lanes_of_a_session_are_sessions_side_by_side(trained):
+    policy = s2pg.load(trained.path)
+    many, single = policy.session(lanes=3), [policy.session() for _ in range(3)]
+    seen = np.random.default_rng(0).normal(size=(6, 3, 2))
+    for t, obs in enumerate(seen):
+        if t == 4:
+            many.reset(np.array([False, True, False]))
+            single[1].reset()
+        actions = many(obs)
+        assert actions.shape == (3, 1)
+        np.testing.assert_allclose(actions, [act(each) for act, each in zip(single, obs, strict=True)], atol=1e-6)
+        np.testing.assert_allclose(many.z, [each.z for each in single], atol=1e-6)
+    for wrong in (seen[0, :2], seen[0, 0]):
+        with pytest.raises(UserError, match="has 3 lanes, and was called with"):
+            many(wrong)
+    with pytest.raises(UserError, match=r"lanes has shape \(2,\), these observations need \(3,\)"):
+        many.reset(np.zeros(2, bool))
+    with pytest.raises(UserError, match="1 lane or more, not 0"):
+        policy.session(lanes=0)
+
+
+def test_sessions_of_a_policy_share_one_compiled_program(trained):
+    policy = s2pg.load(trained.path)
+    first, second = policy.session(), policy.session()
+    actions = first([0.3, 0.9]), second([0.3, 0.9])
+    assert policy.decide._cache_size() == 1 and actions[0] == actions[1]
+    actions[0][0] = 7.0  # the caller's own
+
+
+def test_as_a_function_a_policy_runs_in_loops_of_jax(trained):
+    policy, session = s2pg.load(trained.path), s2pg.load(trained.path).session()
+    step, seen = policy.as_function(), jnp.asarray(np.random.default_rng(1).normal(size=(8, 2)), jnp.float32)
+    first = jnp.arange(8) % 5 == 0  # a second episode after five steps
+
+    def one(state, at):
+        action, state = step(at[0], state, at[1])
+        return state, action
+
+    nothing = jnp.full(policy.flat.initial.shape, jnp.nan)
+    _, actions = jax.jit(lambda: jax.lax.scan(one, nothing, (seen, first)))()
+    for obs, begins, action in zip(seen, first, actions, strict=True):
+        if begins:
+            session.reset()
+        np.testing.assert_allclose(action, session(obs), atol=1e-6)
+
+
+# Stable-Baselines3's way ---------------------------------------------------------------------------------------------
+
+
+class ManyPendulums:
+    """Environments side by side as Stable-Baselines3 steps them: four results, and resets by themselves."""
+
+    def __init__(self, n):
+        self.envs = [gymnasium.make("s2pg/MaskedPendulum-v0", horizon=5 + i) for i in range(n)]
+
+    def reset(self):
+        return np.stack([env.reset(seed=i)[0] for i, env in enumerate(self.envs)])
+
+    def step(self, actions):
+        rows = []
+        for env, action in zip(self.envs, actions, strict=True):
+            obs, reward, terminated, truncated, info = env.step(action)
+            done = terminated or truncated
+            rows.append((env.reset(seed=99)[0] if done else obs, reward, done, info))
+        obs, rewards, dones, infos = zip(*rows, strict=True)
+        return np.stack(obs), np.array(rewards), np.array(dones), infos
+
+
+def evaluated(model, env, n, steps):
+    """The loop of their `evaluate_policy`, as far as it calls the model: returns of the episodes that ended."""
+    observations, states, starts = env.reset(), None, np.ones((n,), dtype=bool)
+    running, returns = np.zeros(n), []
+    for _ in range(steps):
+        actions, states = model.predict(observations, state=states, episode_start=starts, deterministic=True)
+        observations, rewards, dones, _ = env.step(actions)
+        running, starts = running + rewards, dones
+        returns += [(i, running[i]) for i in np.flatnonzero(dones)]
+        running[dones] = 0.0
+    return returns
+
+
+def test_predict_is_called_as_stable_baselines_calls_it(trained):
+    policy = s2pg.load(trained.path)
+    found = evaluated(policy, ManyPendulums(3), 3, 13)
+    assert len(found) == 5
+
+    def alone(i, seeds):
+        env, session, returns = ManyPendulums(3).envs[i], policy.session(), []
+        for seed in seeds:
+            session.reset()
+            (obs, _), over, total = env.reset(seed=seed), False, 0.0
+            while not over:
+                obs, reward, terminated, truncated, _ = env.step(session(obs))
+                total, over = total + reward, terminated or truncated
+            returns.append(total)
+        return returns
+
+    for i in range(3):
+        own = [score for lane, score in found if lane == i]
+        np.testing.assert_allclose(own, alone(i, [i, 99])[: len(own)], rtol=1e-5)
+
+
+def test_predict_takes_one_observation_or_many(trained):
+    policy = s2pg.load(trained.path)
+    action, state = policy.predict([0.3, 0.9])
+    assert action.shape == (1,) and state.shape == policy.flat.initial.shape
+    np.testing.assert_array_equal(action, policy.session()([0.3, 0.9]))
+    later, _ = policy.predict([0.3, 0.9], state)
+    again, _ = policy.predict([0.3, 0.9], state, episode_start=True)
+    assert later != action and again == action
+    many, states = policy.predict({POLICY: [[0.3, 0.9], [0.1, 0.2]]})
+    assert many.shape == (2, 1) and states.shape == (2, state.size)
+    np.testing.assert_allclose(many[0], action, atol=1e-6)
+    mixed, _ = policy.predict([[0.3, 0.9], [0.3, 0.9]], np.stack([state, state]), np.array([True, False]))
+    np.testing.assert_allclose(mixed[:, 0], [action[0], later[0]], atol=1e-6)
+    drawn = [policy.predict([0.3, 0.9], deterministic=False)[0] for _ in range(3)]
+    assert len({float(each[0]) for each in drawn}) == 3
+
+
+def test_predict_names_the_shape_it_expects(trained):
+    policy = s2pg.load(trained.path)
+    two, state = np.zeros((2, 2)), np.zeros((2, policy.flat.initial.size))
+    for given, message in (
+        ((np.zeros((4, 3)),), r"view 'policy' has shape \(4, 3\), this policy reads \(2,\) or \(n, 2\)"),
+        (
+            (two, state[:1]),
+            rf"state has shape \(1, {state.shape[1]}\), these observations need \(2, {state.shape[1]}\)",
+        ),
+        ((two, state, np.zeros(3)), r"episode_start has shape \(3,\), these observations need \(2,\)"),
+        (({CRITIC: two},), "reads the view 'policy'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            policy.predict(*given)

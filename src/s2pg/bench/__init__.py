@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from s2pg.bench import envs, imitation, memory, offpolicy
+from s2pg.bench import envs, imitation, memory, offpolicy, session
 from s2pg.bench.base import Settings, Workload
 from s2pg.bench.offpolicy import MATRICES
 from s2pg.errors import unknown
@@ -27,7 +27,7 @@ __all__ = ["BENCHES", "Settings", "run"]
 SCHEMA = 2
 BENCHES: dict[str, Callable[[Settings], dict[str, Workload]]] = {
     "memory": memory.workloads, "offpolicy": offpolicy.workloads, "imitation": imitation.workloads,
-    "envs": envs.workloads,
+    "envs": envs.workloads, "session": session.workloads,
 }  # fmt: skip
 
 

@@ -23,11 +23,11 @@ class Settings:
     batch: int = 256
     """samples of one update (offpolicy), and as many of the expert (imitation)"""
     width: int = 0
-    """units of each layer; 0: 64 (memory), 256 (offpolicy, imitation)"""
+    """units of each layer; 0: 64 (memory), 256 (offpolicy, imitation), the preset (session)"""
     labels: tuple[str, ...] = field(default=())
     """memory labels to compare, or ways to step (envs); ratios are to the first (default: the benchmark's own)"""
     tasks: tuple[str, ...] = field(default=())
-    """robots to step (envs; default: all five)"""
+    """robots to step (envs; default: all five), tasks to act on (session; default: recall)"""
     host_lanes: int = 8
     """environments side by side on the host (envs)"""
     device_lanes: int = 8192

@@ -30,11 +30,14 @@ class Bench:
                  environments), gymnasium (ours on the host) and, where there is an accelerator or
                  --labels asks for them, mjx and warp (ours on the device) and "mjx, ppo s2pg" (training
                  there)
+      session    one step of a policy on its own: the actor handed over at every step, a session,
+                 and the file that `s2pg export` writes, in onnxruntime
 
     Examples:
       s2pg bench memory --json > memory.json
       s2pg bench offpolicy
       s2pg bench envs --tasks halfcheetah ant
+      s2pg bench session --tasks masked-pendulum --labels "s2pg gru" "s2pg ode" none
       s2pg bench envs --tasks ant --labels mjx warp "warp, ppo s2pg"
       s2pg bench envs --tasks ant --labels mjx "mjx, iterations=4"
     """
@@ -42,7 +45,7 @@ class Bench:
     computes: ClassVar[bool] = True
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
-    """which benchmark: memory, offpolicy, imitation or envs"""
+    """which benchmark: memory, offpolicy, imitation, envs or session"""
     settings: OmitArgPrefixes[bench.Settings] = field(default_factory=bench.Settings)
     json: bool = False
     """print JSON on stdout instead of a table"""

@@ -11,12 +11,14 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 import tyro
 
+from s2pg import __version__
 from s2pg.cli.bench import Bench
 from s2pg.cli.demo import Demo
 from s2pg.cli.demos import Demos
 from s2pg.cli.distill import Distill
 from s2pg.cli.evaluate import Eval
 from s2pg.cli.expert import MakeExpert
+from s2pg.cli.export import Export
 from s2pg.cli.listing import List
 from s2pg.cli.plot import Plot
 from s2pg.cli.record import Record
@@ -58,7 +60,7 @@ class Command(Protocol):
 COMMANDS: dict[str, type[Command]] = {
     "train": Train, "eval": Eval, "plot": Plot, "report": MakeReport, "watch": Watch, "list": List, "bench": Bench,
     "demo": Demo, "theory": Theory, "record": Record, "demos": Demos, "expert": MakeExpert, "study": RunStudy,
-    "distill": Distill,
+    "distill": Distill, "export": Export,
 }  # fmt: skip
 
 
@@ -82,6 +84,9 @@ def main(args: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 1 failed, 2 a mistake of the user's, 130 stopped by Ctrl-C."""
     try:
         argv = sys.argv[1:] if args is None else args
+        if list(argv) == ["--version"]:
+            print(f"s2pg {__version__}")
+            return 0
         description, config = _laid_out(DESCRIPTION), (tyro.conf.FlagCreatePairsOff,)
         command: Command = tyro.cli(_parser(argv), prog="s2pg", description=description, args=argv, config=config)
         if command.computes:

@@ -1,13 +1,10 @@
-"""A neural ordinary differential equation, integrated over each control interval by diffrax."""
+"""A neural ordinary differential equation, integrated over each control interval in steps of a fixed length."""
 
 from __future__ import annotations
 
-import functools
-import itertools
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,15 +16,20 @@ from s2pg.kernels.recurrent import RecurrentKernel
 from s2pg.networks import Cell, Linear, spread
 from s2pg.options import Option
 
-# The usual loop over a solver's stages takes ten times as long, and cannot be differentiated forwards, as TRPO does.
-_stages = {"scan_kind": "bounded"}
-SOLVERS: dict[str, Any] = {
-    "euler": diffrax.Euler,
-    "heun": functools.partial(diffrax.Heun, **_stages),
-    "bosh3": functools.partial(diffrax.Bosh3, **_stages),
+
+class Tableau(NamedTuple):
+    """An explicit Runge-Kutta method: what each stage after the first adds of those before it, and what a step adds."""
+
+    stages: tuple[tuple[float, ...], ...]
+    step: tuple[float, ...]
+
+
+# Written out, since a loop over stages would be a loop in compiled programs and exported files too.
+SOLVERS = {
+    "euler": Tableau((), (1.0,)),
+    "heun": Tableau(((1.0,),), (1 / 2, 1 / 2)),
+    "bosh3": Tableau(((1 / 2,), (0.0, 3 / 4)), (2 / 9, 1 / 3, 4 / 9)),
 }
-
-
 MOST_SUBSTEPS = 100  # each is compiled on its own
 
 
@@ -67,13 +69,18 @@ class NeuralODE(Cell):
         return self.fastest * jax.nn.sigmoid(gate + spread(self.size)) * (jnp.tanh(goal) - z)
 
     def advance(self, projected: Array, z: Array) -> Array:
-        # Steps of a fixed length need none of the machinery that diffrax has around its solvers.
-        terms, solver = diffrax.ODETerm(lambda t, z, x: self.rate(x, z)), SOLVERS[self.solver]()
-        times = [i / self.substeps for i in range(self.substeps + 1)]
-        state = solver.init(terms, times[0], times[1], z, projected)
-        for before, after in itertools.pairwise(times):
-            z, _, _, state, _ = solver.step(terms, before, after, z, projected, state, made_jump=False)
+        stages, step = SOLVERS[self.solver]
+        dt = 1.0 / self.substeps
+        for _ in range(self.substeps):
+            rates = [self.rate(projected, z)]
+            for weights in stages:
+                rates.append(self.rate(projected, _moved(z, dt, weights, rates)))
+            z = _moved(z, dt, step, rates)
         return z
+
+
+def _moved(z: Array, dt: float, weights: tuple[float, ...], rates: list[Array]) -> Array:
+    return z + sum(dt * weight * rate for weight, rate in zip(weights, rates, strict=True) if weight)
 
 
 class ODEKernel(RecurrentKernel):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 
-from s2pg.actor import Actor
 from s2pg.algorithms import Policy
 from s2pg.envs.adapter import Adapter
 from s2pg.envs.base import Env
@@ -24,8 +22,7 @@ from s2pg.io import checkpoint
 from s2pg.io.sinks import Row, read_metrics
 from s2pg.runs import training
 from s2pg.runs.experiment import read_config
-from s2pg.runs.session import Session
-from s2pg.types import Spec
+from s2pg.runs.session import LoadedPolicy
 
 
 class Run:
@@ -73,19 +70,6 @@ class Run:
         # A task that the user registered may be another library's underneath.
         task = self.env() if experiment.task not in BUILT_IN else None
         return task.hide if isinstance(task, Adapter | GymTask) else ()
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadedPolicy:
-    """A policy of a run, for use."""
-
-    actor: Actor
-    spec: Spec
-    hide: tuple[int, ...] = ()  # entries of a Gymnasium observation that it was trained without
-
-    def session(self, explore: bool = False, seed: int = 0) -> Session:
-        """An object that keeps z for the caller: `a = session(obs)`, `session.reset()`."""
-        return Session(dataclasses.replace(self.actor, explore=explore), self.spec, seed, self.hide)
 
 
 def load(run: str | Path, seed: int | None = None) -> LoadedPolicy:
