@@ -15,4 +15,3 @@ def test_nothing_is_lost_unnamed_or_wrong(what):
     done = subprocess.run([sys.executable, str(STRESS), *what], check=False, capture_output=True, text=True)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-

@@ -21,7 +21,7 @@ from s2pg.errors import UserError
 from s2pg.io import lock
 from s2pg.io.checkpoint import META, Checkpoints, _dump
 from s2pg.io.folder import CHECKPOINTS, CONFIG, DIVERGED, METRICS, policy_file
-from s2pg.io.sinks import write_object
+from s2pg.io.sinks import read_metrics, write_object
 from s2pg.runs.request import Request
 from s2pg.study.cells import look
 from s2pg.study.plan import Cell
@@ -214,7 +214,7 @@ class Intact:
 
     def _as_undisturbed(self):
         """Whether a resumed run has the numbers that it had."""
-        rows = [s2pg.io.sinks.read_metrics(run / METRICS) for run in (self.out, self.whole)]
+        rows = [read_metrics(run / METRICS) for run in (self.out, self.whole)]
         policies = all(
             policy_file(self.out, seed).read_bytes() == policy_file(self.whole, seed).read_bytes() for seed in SEEDS
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import s2pg
+import s2pg.cli.train  # before anything is forked
 from s2pg.cli import main
 from s2pg.configure import compilation_cache
 from s2pg.io.checkpoint import Checkpoints, load_arrays

@@ -15,6 +15,7 @@ import numpy as np
 
 from s2pg.errors import UserError
 from s2pg.io.folder import CONFIG, METRICS, read_object, why_diverged
+from s2pg.io.lock import is_held
 from s2pg.io.sinks import read_metrics
 
 KINDS: dict[str, type] = {
@@ -35,6 +36,7 @@ class Log:
     config: Mapping[str, Any]
     rows: Mapping[int, Mapping[int, Mapping[str, Any]]]
     diverged: str = ""  # why it stopped, if a number was not finite
+    running: bool = False  # whether a process was writing to it when it was read
 
     @property
     def seeds(self) -> list[int]:
@@ -95,7 +97,7 @@ def load(path: Path) -> Log:
         value = config.get(name)
         if not isinstance(value, kind | None) or (kind is list and not all(isinstance(x, int) for x in value or ())):
             raise UserError(f"{path / CONFIG} is damaged: its {name} cannot be {value!r}")
-    return Log(path, config, rows, why_diverged(path))
+    return Log(path, config, rows, why_diverged(path), is_held(path))
 
 
 def read(path: Path) -> Log:

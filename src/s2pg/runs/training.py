@@ -255,9 +255,7 @@ def _check_state(state: PyTree, seeds: Sequence[int], updates: int) -> None:
         finite = np.isfinite(np.asarray(leaf)).reshape(len(seeds), -1).all(axis=1)
         if not finite.all():
             name = jax.tree_util.keystr(path, simple=True, separator="/")
-            raise DivergenceError(
-                f"{name} is not finite after update {updates} in seed {seeds[int(np.argmin(finite))]}"
-            )
+            raise DivergenceError(f"{name} is not finite at update {updates} in seed {seeds[int(np.argmin(finite))]}")
 
 
 def _rows(measured: dict[str, np.ndarray], seeds: Sequence[int], step: int, speed: Row) -> list[Row]:
