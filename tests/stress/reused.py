@@ -28,12 +28,14 @@ class Reused(DeviceLoop):
 
 
 def once(function, name):
-    """The function with its results kept; `name` tells them apart."""
+    """The function with its results kept; `name` tells them apart, or is None of those that are not."""
     known = {}
 
-    def found(*given):
-        if (key := name(*given)) not in known:
-            known[key] = function(*given)
+    def found(*given, **named):
+        if (key := name(*given)) is None:
+            return function(*given, **named)
+        if key not in known:
+            known[key] = function(*given, **named)
         return known[key]
 
     return found
@@ -41,8 +43,9 @@ def once(function, name):
 
 def _which_shape(function, *_):
     """What a shape is asked of: a piece of code, and the algorithm that it knows."""
-    held = [cell.cell_contents for cell in function.__closure__ or ()]
-    return function.__code__, *(type(each) for each in held if isinstance(each, Algorithm))
+    held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    known = [type(each) for each in held if isinstance(each, Algorithm)]
+    return (function.__code__, *known) if known else None  # other libraries ask for shapes as well
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
-def load(entry: Entry) -> type[Command]:
+def load(entry: Entry) -> Any:
     """The class of a command."""
     return getattr(importlib.import_module(f"s2pg.cli.{entry.module}"), entry.name)
 
