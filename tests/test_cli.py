@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from s2pg import cli, demo
 from s2pg.algorithms import ALGORITHMS
 from s2pg.cli import main
-from s2pg.cli.main import COMMANDS
+from s2pg.cli.main import COMMANDS, load
 from s2pg.cli.progress import Watch
 from s2pg.config.hyper import settings
 from s2pg.config.labels import LABELS
@@ -372,6 +373,24 @@ def test_every_command_has_help_that_keeps_to_the_width_of_the_terminal(command:
     assert ("usage: s2pg" in out and "default" in out) or command == ["--help"]
     lines = [line for line in out.splitlines() if "{train," not in line]  # the list of commands has no place to break
     assert max(map(len, lines)) <= 101  # a space of no width counts as one here
+
+
+def test_the_list_of_commands_says_of_each_what_its_class_does():
+    for entry in COMMANDS.values():
+        assert (inspect.getdoc(load(entry)) or "").partition("\n")[0] == entry.line
+
+
+@pytest.mark.parametrize("command", [["--help"], ["report", "RUN", "-o", "a.html"], ["report", "--help"]])
+def test_help_and_reports_need_no_jax(command: list[str], run: Path, tmp_path: Path):
+    script = (
+        "import sys; from s2pg.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: assert not {'jax', 'mujoco', 'scipy'} & sys.modules.keys()"
+    )
+    words = [str(run) if word == "RUN" else word for word in command]
+    done = subprocess.run([sys.executable, "-c", script, *words], check=False, cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "-o" not in command or (tmp_path / "a.html").exists()
 
 
 # One call for every place in the command line's own files that refuses something.

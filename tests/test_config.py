@@ -11,6 +11,7 @@ from s2pg.algorithms import ALGORITHMS, PPO, Algorithm, register_algorithm
 from s2pg.config import hyper, labels, presets
 from s2pg.config.presets import PRESETS, Preset, Situation, register_presets
 from s2pg.config.presets.base import SWITCHES, merged
+from s2pg.config.rules import memory_rule
 from s2pg.critics import BranchedCritic, PlainCritic, RecurrentCritic
 from s2pg.errors import UserError
 from s2pg.kernels import KERNELS
@@ -44,7 +45,7 @@ TINY = {"lanes": 2, "steps": 8, "size": 4, "width": 4, "epochs": 1, "minibatches
 def test_a_label_is_read_with_its_length_and_makes_its_rule(text, pattern, rule):
     choice = labels.parse(text)
     assert (choice.name, choice.label) == (text, labels.LABELS[pattern])
-    assert choice.rule({"state_log_std": -1.0}) == rule
+    assert memory_rule(choice, {"state_log_std": -1.0}) == rule
 
 
 @pytest.mark.parametrize(

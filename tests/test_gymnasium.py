@@ -9,8 +9,9 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from s2pg.envs import tasks
-from s2pg.envs.as_gymnasium import IDS, GymEnv, register
+from s2pg.envs.as_gymnasium import GymEnv
 from s2pg.envs.gymnasium import GymTask
+from s2pg.envs.ids import IDS, register
 from s2pg.envs.spaces import KNOWN, from_gymnasium, to_gymnasium
 from s2pg.errors import UserError
 from s2pg.types import Box, Discrete, MultiDiscrete

@@ -23,6 +23,7 @@ from s2pg.analysis.report.svg import ticks
 from s2pg.analysis.report.words import on_task, summary
 from s2pg.cli import main
 from s2pg.errors import UserError
+from s2pg.io.lock import locked
 from s2pg.runs.experiment import READABLE
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -203,6 +204,15 @@ def test_what_failed_is_named(tmp_path: Path):
     assert "unfinished at 200 of 400 steps, 50" in text
     assert re.search(r"begun\s*: no returns yet", text)
     assert "2 cells are unfinished" in text
+
+
+def test_a_run_that_a_process_writes_to_is_running_not_unfinished(tmp_path: Path):
+    run(tmp_path / "a", [1.0], steps=400)
+    run(tmp_path / "b", [1.0], steps=400, memory="none")
+    with locked(tmp_path / "a", print):
+        text = " ".join(Page(render(made(tmp_path))).words)
+    assert "running, now at 200 of 400 steps, 50" in text and "unfinished at 200 of 400 steps, 50" in text
+    assert "1 cell is running" in text and "1 cell is unfinished" in text
 
 
 def test_runs_without_returns_have_a_page_to_wait_at(tmp_path: Path):

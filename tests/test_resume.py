@@ -280,6 +280,7 @@ def made_earlier(run, schema):
     """The run as a version with another schema would have left it."""
     file = run.path / training.CONFIG
     config = json.loads(file.read_text())
+    del config["sha256"]
     file.write_text(json.dumps(config | {"schema": schema, "versions": config["versions"] | {"s2pg": "0.1.0"}}))
 
 

@@ -13,9 +13,9 @@ from gymnasium.utils.env_checker import check_env
 
 import s2pg
 from s2pg.envs import tasks
-from s2pg.envs.as_gymnasium import ROBOT_IDS
 from s2pg.envs.base import EnvState
 from s2pg.envs.host import HostTask
+from s2pg.envs.ids import ROBOT_IDS
 from s2pg.envs.mujoco import models, warp
 from s2pg.envs.mujoco.cameras import HEIGHT, WIDTH, Camera
 from s2pg.envs.mujoco.definition import Physics

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import s2pg
 from s2pg.cli import main
 from s2pg.errors import UserError
 from s2pg.io.checkpoint import Checkpoints
 from s2pg.runs import training
+from s2pg.runs.request import Request
 from s2pg.study import cells, local, ray, share
 from s2pg.study.check import check
 from s2pg.study.plan import Cell, Resources, read
@@ -273,7 +273,7 @@ def test_a_cell_whose_policies_are_older_than_its_checkpoint_is_not_done(trained
     file.unlink()
     assert cells.look(cell).state == cells.STOPPED
     file.write_bytes(content)
-    assert cells.look(cell._replace(request=s2pg.runs.request.Request(**{**vars(cell.request), "steps": 512}))) == (
+    assert cells.look(cell._replace(request=Request(**{**vars(cell.request), "steps": 512}))) == (
         cells.look(cell)._replace(state=cells.STOPPED, steps=512)
     )
     assert Checkpoints(out / training.CHECKPOINTS).steps()[-1] == 256
@@ -414,9 +414,7 @@ def pool(tmp_path, monkeypatch, *kinds, jobs=2, retries=3, gpus=()):
     monkeypatch.setattr(local, "WORKER", (sys.executable, "-c", WORKER))
     (tmp_path / "out" / local.LOGS).mkdir(parents=True)
     request = study(tmp_path, TINY).cells[0].request
-    todo = [
-        Cell(kind, s2pg.runs.request.Request(**{**vars(request), "out": tmp_path / "out" / kind})) for kind in kinds
-    ]
+    todo = [Cell(kind, Request(**{**vars(request), "out": tmp_path / "out" / kind})) for kind in kinds]
     seen = Counter()
 
     def watch(running, outcomes):

@@ -12,8 +12,6 @@ import time
 import zlib
 from pathlib import Path
 
-import jax
-
 STAMP = ".checked"
 MARGIN_NS = 2 * 10**9  # file systems round their timestamps, some of them to two seconds
 
@@ -31,6 +29,8 @@ def compilation_cache(folder: str | Path | None = None) -> Path | None:
 
     `JAX_ENABLE_COMPILATION_CACHE=0` in the environment keeps it off, as ever.
     """
+    import jax  # here: not every command computes
+
     folder = Path(folder) if folder else cache_folder()
     try:
         # Entries are machine code that JAX runs unasked: nobody else may write here.

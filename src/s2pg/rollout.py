@@ -68,6 +68,20 @@ def episodes_seen(ended: EpisodeEnds) -> dict[str, Any]:
     return {"train_return": jnp.nanmean(ended.score)} | counts
 
 
+# What `experience_seen` tells of: for checks, not for logs.
+OBSERVATIONS, REWARDS = "an observation", "a reward"
+
+
+def experience_seen(batch: Transition) -> dict[str, Array]:
+    """Zero for the observations and for the rewards of a batch, NaN where one of them is not finite.
+
+    Replayed experience may be drawn much later: nobody could tell then where such a number came from.
+    """
+    parts = {OBSERVATIONS: jax.tree.leaves((batch.obs, batch.next_obs)), REWARDS: [batch.reward]}
+    finite = {name: jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in part]).all() for name, part in parts.items()}
+    return {name: jnp.where(fine, 0.0, jnp.nan) for name, fine in finite.items()}
+
+
 def add_score(score: Array, after: Timestep) -> tuple[Array, Array]:
     """(running return, return of an episode that ended now, else NaN)."""
     score = score + after.reward

@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from s2pg import views
+
 State = PyTree  # z, the internal state of a policy: any pytree of arrays, `()` if there is none
 Obs = dict[str, Array]  # one flat vector per named view
+POLICY, CRITIC, PREVIOUS_ACTION = views.POLICY, views.CRITIC, views.PREVIOUS_ACTION
 Numbers = TypeVar("Numbers", bound=Array | np.ndarray | np.generic)  # on the device, on the host, a scalar there
-
-POLICY, CRITIC, PREVIOUS_ACTION = "policy", "critic", "previous_action"
 
 
 class Decision(NamedTuple):

@@ -15,7 +15,7 @@ from s2pg.analysis.logs import USUAL_KERNELS, Log, plain, tell_apart
 from s2pg.analysis.statistics import iqm
 from s2pg.config.labels import parse
 from s2pg.errors import UserError
-from s2pg.types import POLICY
+from s2pg.views import POLICY
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class Cell:
     def planned(self) -> int:
         """Steps that it was to be trained for."""
         return max((int(log.config.get("steps") or 0) for log in self.logs), default=0)
+
+    @property
+    def running(self) -> bool:
+        """Whether one of its runs was being trained when it was read."""
+        return any(log.running for log in self.logs)
 
     @property
     def privileged(self) -> bool:

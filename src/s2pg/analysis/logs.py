@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 from collections import Counter, defaultdict
@@ -15,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from s2pg.errors import UserError
+from s2pg.io.folder import CONFIG, METRICS, read_object, why_diverged
+from s2pg.io.lock import is_held
 from s2pg.io.sinks import read_metrics
 
-CONFIG, DIVERGED = "config.json", "diverged.json"
 KINDS: dict[str, type] = {
     **dict.fromkeys(("algorithm", "task", "memory", "kernel", "critic", "demos"), str),
     **dict.fromkeys(("options", "hyper", "versions", "hardware"), dict),
@@ -36,6 +36,7 @@ class Log:
     config: Mapping[str, Any]
     rows: Mapping[int, Mapping[int, Mapping[str, Any]]]
     diverged: str = ""  # why it stopped, if a number was not finite
+    running: bool = False  # whether a process was writing to it when it was read
 
     @property
     def seeds(self) -> list[int]:
@@ -84,34 +85,19 @@ def load(path: Path) -> Log:
     path = Path(path)
     if not (path / CONFIG).is_file():
         raise UserError(f"{path} is no run folder: it has no {CONFIG}")
-    metrics = path / "metrics.jsonl"
+    metrics = path / METRICS
     rows: dict[int, dict[int, Mapping[str, Any]]] = {}
-    for row in read_metrics(metrics) if metrics.is_file() else []:
+    for row in read_metrics(metrics) if metrics.exists() else []:
         counts = all(isinstance(row.get(name), int) for name in ("step", "seed"))
         if not (counts and all(_finite(row.get(name)) for name in ("wall_s", "steps_per_s"))):
             raise UserError(f"{metrics} is damaged: a row lacks its step, seed or time")
         rows.setdefault(row["step"], {})[row["seed"]] = row
-    try:
-        config = json.loads((path / CONFIG).read_text())
-    except ValueError:
-        raise UserError(f"{path / CONFIG} is damaged: it is no JSON") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{path / CONFIG} is damaged: it is no JSON object")
+    config = read_object(path / CONFIG)
     for name, kind in KINDS.items():
         value = config.get(name)
         if not isinstance(value, kind | None) or (kind is list and not all(isinstance(x, int) for x in value or ())):
             raise UserError(f"{path / CONFIG} is damaged: its {name} cannot be {value!r}")
-    return Log(path, config, rows, _why(path / DIVERGED))
-
-
-def _why(file: Path) -> str:
-    """What a run that diverged left to say; nothing of one that did not."""
-    try:
-        return str(json.loads(file.read_text())["why"])
-    except FileNotFoundError:
-        return ""
-    except (ValueError, KeyError, TypeError):
-        return "for a reason that cannot be read"
+    return Log(path, config, rows, why_diverged(path), is_held(path))
 
 
 def read(path: Path) -> Log:

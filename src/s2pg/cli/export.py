@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from tyro.conf import Positional, arg
 
-from s2pg.runs.export import Exported, export_policy
+from s2pg.runs.export import Exported, export
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Export:
 
     def __call__(self) -> int:
         began = time.perf_counter()
-        made = export_policy(self.run, self.out, seed=self.seed, format=self.format, force=self.force, check=self.check)
+        made = export(self.run, self.out, seed=self.seed, format=self.format, force=self.force, check=self.check)
         print(_told(made, self.check, time.perf_counter() - began))
         return 0
 

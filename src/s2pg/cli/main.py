@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import importlib
 import inspect
 import operator
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import tyro
 
 from s2pg import __version__
-from s2pg.cli.bench import Bench
-from s2pg.cli.demo import Demo
-from s2pg.cli.demos import Demos
-from s2pg.cli.distill import Distill
-from s2pg.cli.evaluate import Eval
-from s2pg.cli.expert import MakeExpert
-from s2pg.cli.export import Export
-from s2pg.cli.listing import List
-from s2pg.cli.plot import Plot
-from s2pg.cli.record import Record
-from s2pg.cli.report import MakeReport
-from s2pg.cli.study import RunStudy
-from s2pg.cli.theory import Theory
-from s2pg.cli.train import Train
-from s2pg.cli.watch import Watch
 from s2pg.configure import compilation_cache
 from s2pg.errors import DivergenceError, UserError
 
@@ -57,11 +44,62 @@ class Command(Protocol):
     def __call__(self) -> int: ...
 
 
-COMMANDS: dict[str, type[Command]] = {
-    "train": Train, "eval": Eval, "plot": Plot, "report": MakeReport, "watch": Watch, "list": List, "bench": Bench,
-    "demo": Demo, "theory": Theory, "record": Record, "demos": Demos, "expert": MakeExpert, "study": RunStudy,
-    "distill": Distill, "export": Export,
-}  # fmt: skip
+class Entry(NamedTuple):
+    """Where a command is, which is imported when it is chosen, and the first line of what its class says of it."""
+
+    module: str
+    name: str
+    line: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "train": Entry(
+        "train", "Train", "Train a policy: one algorithm on one task under one memory rule, for some seeds."
+    ),
+    "eval": Entry("evaluate", "Eval", "Evaluate the policies of a run, seed by seed, and film them."),
+    "plot": Entry("plot", "Plot", "Compare runs: curves over steps and over seconds, and a table of where they ended."),
+    "report": Entry(
+        "report",
+        "MakeReport",
+        "Compare runs in one page: who is ahead and how sure that is, curves, profiles, settings.",
+    ),
+    "watch": Entry(
+        "watch", "Watch", "Watch runs in a browser: the page of `s2pg report`, kept up to date while they train."
+    ),
+    "list": Entry(
+        "listing", "List", "List tasks, algorithms, memory labels and kernels; with a name, all there is to it."
+    ),
+    "bench": Entry("bench", "Bench", "Measure speed on this machine: all labels in one alternating run."),
+    "demo": Entry("demo", "Demo", "Watch memory being learned: PPO on recall, four memory labels side by side."),
+    "theory": Entry(
+        "theory", "Theory", "Draw the theory: variance of gradient estimators with their bounds, bias of truncation."
+    ),
+    "record": Entry(
+        "record",
+        "Record",
+        "Record demonstrations: whole episodes of a trained policy, into a file that imitation learns from.",
+    ),
+    "demos": Entry(
+        "demos", "Demos", "Look into a file of demonstrations: what it holds, and a picture of its first episodes."
+    ),
+    "expert": Entry(
+        "expert",
+        "MakeExpert",
+        "Make an expert: train a policy that sees everything to follow a motion, and record its episodes.",
+    ),
+    "study": Entry(
+        "study", "RunStudy", "Train a grid of runs that a file describes: the same command starts, goes on and reports."
+    ),
+    "distill": Entry(
+        "distill", "Distill", "Teach what a run can do to a policy with memory, which may see less than its teacher."
+    ),
+    "export": Entry("export", "Export", "Export a policy as one file that a robot runs, without JAX: ONNX."),
+}
+
+
+def load(entry: Entry) -> Any:
+    """The class of a command."""
+    return getattr(importlib.import_module(f"s2pg.cli.{entry.module}"), entry.name)
 
 
 def _laid_out(text: str) -> str:
@@ -73,9 +111,10 @@ def _parser(argv: Sequence[str]) -> Any:
     """All commands as one type: described in one line each, or at length once one of them has been chosen."""
     chosen = argv[0] if argv else None
     kinds = []
-    for name, cls in COMMANDS.items():
-        text = inspect.getdoc(cls) or ""
-        told = _laid_out(text) if name == chosen else text.partition("\n")[0]
+    for name, entry in COMMANDS.items():
+        # The others need not be imported to be told apart from it.
+        cls = load(entry) if name == chosen else dataclasses.make_dataclass(entry.name, [])
+        told = _laid_out(inspect.getdoc(cls) or "") if name == chosen else entry.line
         kinds.append(Annotated[cls, tyro.conf.subcommand(name, description=told)])
     return functools.reduce(operator.or_, kinds)
 

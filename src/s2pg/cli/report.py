@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import numpy as np
 from tyro.conf import Positional, arg
 
 from s2pg.analysis.report import Film, Report, build, render
 from s2pg.analysis.scale import ALL, Ends
-from s2pg.configure import compilation_cache
 from s2pg.errors import UserError
-from s2pg.io import video
 from s2pg.io.atomic import replacing
-from s2pg.runs import assess
-from s2pg.runs.experiment import READABLE
-from s2pg.runs.run import Run
+from s2pg.io.folder import READABLE
 
-FRAMES, FILM_WIDTH = 60, 240  # that a film in a page has at most
 Folders = Annotated[Positional[tuple[Path, ...]], arg(metavar="FOLDER ...", help_behavior_hint="(required)")]
 Normalise = Annotated[
     tuple[str, str] | None,
@@ -66,18 +58,25 @@ class MakeReport:
             raise UserError("no folder was named")
         if self.films < 0:
             raise UserError(f"--films must be 0 or more, not {self.films}")
-        if self.films:
-            video.check(Path("film.gif"))
-            compilation_cache()
+        film = _filmer() if self.films else None
         report = build(self.folders, READABLE, self.value, self.seconds, rules(self.normalise))
         if not report.found.cells:
             raise UserError(f"no run in {', '.join(map(str, self.folders))} has returns yet")
-        report = dataclasses.replace(report, films=list(_films(report, self.films)))
+        if film:
+            report = dataclasses.replace(report, films=list(film(report, self.films)))
         self.out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.out) as file:
             file.write(render(report).encode())
         print(f"report: {self.out}")
         return 0
+
+
+def _filmer() -> Callable[[Report, int], Iterator[Film]]:
+    """What films policies, if that can be done. It needs JAX, whose import takes longer than a page without films."""
+    from s2pg.cli import films
+
+    films.prepare()
+    return films.of
 
 
 def rules(given: tuple[str, str] | None) -> dict[str, Ends]:
@@ -93,40 +92,3 @@ def _number_or_label(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
-
-
-def _films(report: Report, most: int) -> Iterator[Film]:
-    """Films the first seed of the best label of each task, then of the second best, and so on."""
-    ranked = [report.found.on(task) for task in report.found.tasks]
-    longest = max(map(len, ranked))
-    order = [cells[place] for place in range(longest) for cells in ranked if place < len(cells)]
-    made = 0
-    for cell in order:
-        if made == most:
-            return
-        seed = cell.logs[0].seeds[0]
-        try:
-            yield Film(cell.task, cell.label, seed, _gif(Run(cell.logs[0].path), seed))
-            made += 1
-        except UserError as error:  # no policy was kept, or the task draws no pictures
-            print(f"no film of {cell.label} on {cell.task}: {error}", file=sys.stderr)
-
-
-def _gif(run: Run, seed: int) -> bytes:
-    env = run.env()
-    every, fps = assess.pace(env)
-    frames = list(assess.film(env, run.policy(seed).actor, 0, every))
-    skip = -(-len(frames) // FRAMES)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "film.gif"
-        video.write(map(_shrunk, frames[::skip]), file, max(1, round(fps / skip)))
-        return file.read_bytes()
-
-
-def _shrunk(frame: np.ndarray) -> np.ndarray:
-    """A picture of the width that a page has room for."""
-    from PIL import Image
-
-    picture = Image.fromarray(video.rgb(frame))
-    picture.thumbnail((FILM_WIDTH, 10 * FILM_WIDTH))
-    return np.asarray(picture)

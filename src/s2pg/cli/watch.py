@@ -10,7 +10,7 @@ from tyro.conf import arg
 from s2pg.analysis.report import Server, build, render, state
 from s2pg.cli.report import Folders, Normalise, rules
 from s2pg.errors import UserError
-from s2pg.runs.experiment import READABLE
+from s2pg.io.folder import READABLE
 
 
 @dataclass(frozen=True)

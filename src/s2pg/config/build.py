@@ -12,6 +12,7 @@ import jax
 
 from s2pg.algorithms import ALGORITHMS, Algorithm, chain, traits
 from s2pg.config.labels import Choice
+from s2pg.config.rules import memory_rule
 from s2pg.critics import BranchedCritic, CriticBuilder, PlainCritic, Recipe, RecurrentCritic
 from s2pg.errors import UserError, unknown
 from s2pg.kernels import KERNELS, find_kernel
@@ -73,7 +74,7 @@ def build(algorithm: str, spec: Spec, choice: Choice, kernel: str, critic: str, 
     reads_action = choice.label.reads_action or traits(algorithm).acts_on_window
     previous = (PREVIOUS_ACTION,) if reads_action and PREVIOUS_ACTION in spec.views else ()
     parts: dict[str, Any] = {
-        "memory": choice.rule(hyper),
+        "memory": memory_rule(choice, hyper),
         "kernel": functools.partial(find_kernel(kernel), **arguments),
         "critic": build_critic(algorithm, choice, critic, previous, hyper),
         "reads": (choice.label.actor_view, *previous),

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from s2pg.errors import UserError, unknown
-from s2pg.memory import CarryRule, DrawRule, Memory, PathwiseRule, UnrollRule
-from s2pg.options import field_settings
-from s2pg.types import CRITIC, POLICY
+from s2pg.views import CRITIC, POLICY
 
 When = Literal["always", "asked", "never"]  # asked: by the hyper-parameter `critic_state`
 
@@ -32,7 +29,7 @@ class Label:
     pattern: str  # as users write it; N and K stand for numbers
     text: str  # in one short line
     details: str
-    rule: Callable[[int, Mapping[str, Any]], Memory]  # from N or K and the hyper-parameters
+    rule: str  # the name of the memory rule (config.rules)
     kernel: str  # the one that goes with it
     any_kernel: bool = False  # whether every kernel with a state may take its place
     actor_view: str = POLICY
@@ -45,27 +42,6 @@ class Label:
     unit: str = ""  # what N or K counts the steps of
     unrolls: bool = False  # gradients flow through N steps, which have to be there
     stacks: bool = False  # the actor reads the last K observations side by side
-
-
-def _fields(rule: type, hyper: Mapping[str, Any]) -> dict[str, Any]:
-    """What the hyper-parameters say of a rule; the rest keeps its defaults."""
-    return {name: hyper[name] for name in field_settings(rule) if name in hyper}
-
-
-def _drawn(length: int, hyper: Mapping[str, Any]) -> Memory:
-    return DrawRule(**_fields(DrawRule, hyper))
-
-
-def _pathwise(length: int, hyper: Mapping[str, Any]) -> Memory:
-    return PathwiseRule(length=length, **_fields(PathwiseRule, hyper))
-
-
-def _unrolled(last: bool) -> Callable[[int, Mapping[str, Any]], Memory]:
-    return lambda length, hyper: UnrollRule(length, last, **_fields(UnrollRule, hyper))
-
-
-def _carried(length: int, hyper: Mapping[str, Any]) -> Memory:
-    return CarryRule(length - 1)
 
 
 # A memoryless policy that sees its own last action can write notes to itself: only recurrent ones read it.
@@ -86,46 +62,46 @@ LABELS: dict[str, Label] = {
             "s2pg", "z' drawn with the action; single transitions",
             "Draws z' with the action and trains on single transitions: by the likelihood ratio over z' (ppo, trpo,"
             " reinforce, gpomdp) or through dQ/dz' (sac, td3, ddpg).",
-            _drawn, **_S2PG,
+            "draw", **_S2PG,
         ),
         Label(
             "s2pg-pathwise", "the same, z' learns through dV/dz' (ppo, trpo)",
             "As s2pg, but z' learns through dV/dz': on policy only, and with a critic that knows what is worth"
             " remembering (--critic critic).",
-            _pathwise, needs_critic=True, needs_slope=True, **_S2PG,
+            "pathwise", needs_critic=True, needs_slope=True, **_S2PG,
         ),
         Label(
             "s2pg-N", "the same, through N steps first (ppo, trpo, sac, td3, ddpg)",
             "Draws z', holds its noise fixed and backpropagates through segments of N steps; beyond them it learns"
             " through dV/dz' or dQ/dz'. s2pg-pathwise is s2pg-1 (on policy), s2pg is s2pg-1 off policy.",
-            _pathwise, needs_critic=True, critic_memory=True, unit="segment", unrolls=True, **_S2PG,
+            "pathwise", needs_critic=True, critic_memory=True, unit="segment", unrolls=True, **_S2PG,
         ),
         Label(
             "bptt-N", "backpropagation through segments of N steps",
             "Recomputes z and backpropagates through segments of N steps, with the loss on every step.",
-            _unrolled(last=False), **_BPTT,
+            "unroll", **_BPTT,
         ),
         Label(
             "bptt-N-last", "the same, with the loss on the last step only",
             "As bptt-N with the loss on the last step of each segment only, as in the authors' code: N times the work"
             " for one loss.",
-            _unrolled(last=True), **_BPTT,
+            "unroll-last", **_BPTT,
         ),
         Label(
             "window-K", "no memory but the last K observations",
             "Stacks the last K observations; nothing is learned about what to keep.",
-            _carried, "window", critic_z=CriticInput("asked", "always"), unit="window",
+            "carry", "window", critic_z=CriticInput("asked", "always"), unit="window",
             stacks=True,
         ),
         Label(
             "none", "no memory: the current observation alone",
             "A memoryless policy: what a task is worth without remembering.",
-            _carried, "mlp",
+            "carry", "mlp",
         ),
         Label(
             "oracle", "no memory, but sees the full state",
             "A memoryless policy that sees the full state: what memory could reach at best.",
-            _carried, "mlp", actor_view=CRITIC,
+            "carry", "mlp", actor_view=CRITIC,
         ),
     )
 }  # fmt: skip
@@ -137,10 +113,6 @@ class Choice(NamedTuple):
     name: str
     label: Label
     length: int = 1
-
-    def rule(self, hyper: Mapping[str, Any]) -> Memory:
-        """The memory rule with these hyper-parameters."""
-        return self.label.rule(self.length, hyper)
 
 
 def parse(text: str) -> Choice:

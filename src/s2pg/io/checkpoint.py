@@ -14,7 +14,6 @@ import hashlib
 import io
 import json
 import mmap
-import re
 import struct
 import zipfile
 from pathlib import Path
@@ -27,9 +26,9 @@ from jaxtyping import PyTree
 
 from s2pg.errors import UserError
 from s2pg.io.atomic import replacing, sweep
+from s2pg.io.folder import META, stored_steps
 
 SCHEMA = 1
-META = "meta.json"
 
 
 class DamagedFileError(UserError):
@@ -222,22 +221,6 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
             found = jax.device_put(found, may_alias=False)
         leaves.append(found)
     return jax.tree.unflatten(structure, leaves), header["meta"]
-
-
-def read_meta(path: str | Path) -> dict[str, Any] | None:
-    """The meta data alone, without a look at the arrays and their sum; None of a file that is not there or damaged."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return dict(json.loads(archive.read(META))["meta"])
-    except Exception:  # whatever the parsers of zip and JSON make of foreign bytes
-        return None
-
-
-def stored_steps(folder: Path) -> list[int]:
-    """The steps at which a folder has checkpoints, in order; nothing is changed in it."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    matches = (re.fullmatch(r"step-(\d{12,})\.npz", name) for name in names)
-    return sorted(int(match[1]) for match in matches if match)
 
 
 class StoredCheckpoint(NamedTuple):

@@ -42,6 +42,9 @@ class _Holder(NamedTuple):
         return f"process {self.pid} on {self.host}" if self.pid else "another process"
 
 
+UNKNOWN = _Holder("", "", "", 0, "")
+
+
 class Lock:
     """A lock that is held; `token` is what nobody else has."""
 
@@ -110,11 +113,13 @@ def is_held(folder: Path) -> bool:
 def read(path: Path) -> _Holder | None:
     """Who has a lock; None where there is none."""
     try:
-        return _Holder(**json.loads(path.read_bytes()))
+        found = _Holder(**json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError):  # not written yet, or torn
-        return _Holder("", "", "", 0, "")
+    except (ValueError, TypeError, OSError):  # not written yet, torn, or no file
+        return UNKNOWN
+    kinds = [type(field) for field in found]
+    return found if kinds == [type(field) for field in UNKNOWN] and 0 < found.pid < 2**31 else UNKNOWN
 
 
 def _create(path: Path, token: str) -> bool:

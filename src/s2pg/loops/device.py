@@ -26,7 +26,7 @@ from s2pg.loops.base import (
     warmup_actor,
     warmup_pieces,
 )
-from s2pg.rollout import collect, episodes_seen, start
+from s2pg.rollout import collect, episodes_seen, experience_seen, start
 
 
 class DeviceLoop:
@@ -74,7 +74,8 @@ class DeviceLoop:
             carry = start(self.env, actor, self.plan.lanes, start_key, stagger=False)
         carry, batch, ended = collect(self.env, actor, carry, self.plan.steps, collect_key)
         train, metrics = self.algorithm.update(loop.train, batch, shared, update_key)
-        return settled(Loop(train, carry, loop.key, loop.update + 1)), metrics | episodes_seen(ended)
+        seen = experience_seen(batch) | metrics | episodes_seen(ended)
+        return settled(Loop(train, carry, loop.key, loop.update + 1)), seen
 
     def _returns(self, loop: Loop) -> dict[str, Array]:
         key = stream(loop.key, EVALUATE, loop.update)

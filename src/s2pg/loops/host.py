@@ -27,7 +27,7 @@ from s2pg.loops.base import (
     warmup_actor,
     warmup_pieces,
 )
-from s2pg.rollout import Carry, EpisodeEnds, initial_state, outcome, transition
+from s2pg.rollout import Carry, EpisodeEnds, experience_seen, initial_state, outcome, transition
 from s2pg.types import Timestep, Transition
 
 
@@ -76,7 +76,9 @@ class HostLoop:
     ) -> tuple[TrainState, Metrics]:
         # The steps of the batch have taken the numbers below.
         key = jax.random.fold_in(stream(key, TRAIN, update), self.plan.steps)
-        return settled(self.algorithm.update(train._replace(replay=replay), _batch(rows, after), shared, key))
+        batch = _batch(rows, after)
+        train, metrics = settled(self.algorithm.update(train._replace(replay=replay), batch, shared, key))
+        return train, experience_seen(batch) | metrics
 
     def _storer(self, replay: PyTree, train: TrainState, rows: list[Transition], after: list[Timestep]) -> TrainState:
         return settled(self.algorithm.store(train._replace(replay=replay), _batch(rows, after)))

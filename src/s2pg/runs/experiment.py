@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ from s2pg.envs.host import HostTask
 from s2pg.envs.tasks import describe
 from s2pg.errors import UserError
 from s2pg.io import provenance
-from s2pg.io.sinks import write_json
+from s2pg.io.folder import CONFIG, READABLE, SCHEMA, read_object
+from s2pg.io.sinks import write_object
 from s2pg.runs import training
 from s2pg.runs.request import Request
 from s2pg.types import Box, Discrete, MultiDiscrete, Spec
-
-SCHEMA, READABLE = 3, (1, 2, 3)  # runs of an earlier schema can be evaluated, not resumed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +72,7 @@ def write_config(out: Path, experiment: Experiment, spec: Spec, demos: Path | No
     facts: dict[str, Any] = {"demos": demos.name} if demos else {}
     facts |= {"versions": provenance.versions(), "hardware": provenance.hardware()}
     config = {"schema": SCHEMA, **dataclasses.asdict(experiment), "spec": _spec_to_json(spec), **facts}
-    write_json(out / training.CONFIG, config)
+    write_object(out / CONFIG, config)
 
 
 def read_config(out: Path) -> tuple[Experiment, Spec]:
@@ -101,19 +99,16 @@ def check_resumable(out: Path) -> None:
 
 def _load(out: Path) -> dict[str, Any]:
     training.require_run(out)
-    try:
-        config = json.loads((out / training.CONFIG).read_text())
-        schema = config.get("schema")
-    except (ValueError, AttributeError) as error:
-        raise _damaged(out, error) from error
-    if schema not in READABLE:
+    config = read_object(out / CONFIG)
+    schema = config.get("schema")
+    if not isinstance(schema, int) or schema not in READABLE:
         known = ", ".join(map(str, READABLE))
         raise UserError(f"{out} has schema {schema!r}; this version of s2pg reads {known}")
     return config
 
 
 def _damaged(out: Path, error: Exception) -> UserError:
-    return UserError(f"{out / training.CONFIG} is damaged: {type(error).__name__} {error}")
+    return UserError(f"{out / CONFIG} is damaged: {type(error).__name__} {error}")
 
 
 def _spec_to_json(spec: Spec) -> dict[str, Any]:

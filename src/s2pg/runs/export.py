@@ -11,7 +11,8 @@ import numpy as np
 
 from s2pg.demos import recorder
 from s2pg.errors import UserError
-from s2pg.io import checkpoint, export, provenance
+from s2pg.io import folder, provenance
+from s2pg.io import export as files
 from s2pg.io.export import Difference
 from s2pg.loops import stream
 from s2pg.runs import training
@@ -32,7 +33,7 @@ class Exported(NamedTuple):
     difference: Difference | None  # None where it was not checked
 
 
-def export_policy(
+def export(
     run: Run | str | Path,
     out: str | Path,
     *,
@@ -46,29 +47,29 @@ def export_policy(
     With `check` the file plays one episode beside the policy before it is put in place, if its runtime is installed. It
     takes the place of another file only with `force`.
     """
-    export.require(format)
+    files.require(format)
     out, run = Path(out), run if isinstance(run, Run) else Run(run)
     if out.is_dir():
         raise UserError(f"{out} is a folder, not a file to write")
-    for each in (out, export.beside(out)) if format == "stablehlo" else (out,):
+    for each in (out, files.beside(out)) if format == "stablehlo" else (out,):
         if each.exists() and not force:
             raise UserError(f"{each} is there already: --force writes over it")
     seed = run.experiment.seeds[0] if seed is None else seed
     policy = run.policy(seed)
-    metadata = export.describe(policy.flat, _facts(run, seed))
-    content = export.encode(policy.flat, format, metadata)
-    play, found = export.player(content, format) if check else None, None
+    metadata = files.describe(policy.flat, _facts(run, seed))
+    content = files.encode(policy.flat, format, metadata)
+    play, found = files.player(content, format) if check else None, None
     if play is not None:
-        found = export.compare(policy.flat, play, _episode(run, policy))
-        export.judge(found)
-    export.write(out, content, format, metadata)
-    return Exported(out, len(content), export.signature(policy.flat), metadata, found)
+        found = files.compare(policy.flat, play, _episode(run, policy))
+        files.judge(found)
+    files.write(out, content, format, metadata)
+    return Exported(out, len(content), files.signature(policy.flat), metadata, found)
 
 
 def _facts(run: Run, seed: int) -> dict[str, Any]:
     """Where the policy comes from, and how good it was when it was saved."""
     file, plan = training.policy_file(run.path, seed), run.experiment
-    step = (checkpoint.read_meta(file) or {}).get("step")
+    step = (folder.read_meta(file) or {}).get("step")
     rows = [row for row in run.metrics if row.get("seed") == seed and row.get("step") == step]
     returns = {name: rows[-1].get(name) for name in RETURNS if rows and rows[-1].get(name) is not None}
     return {

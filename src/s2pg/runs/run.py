@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from s2pg.algorithms import Policy
 from s2pg.envs.adapter import Adapter
@@ -56,10 +57,16 @@ class Run:
             raise UserError(f"{self.path} has no seed {seed}; it has {', '.join(map(str, self.experiment.seeds))}")
         file = training.policy_file(self.path, seed)
         if not file.exists():
-            raise UserError(f"{self.path} has no policy yet: it was stopped before its first checkpoint")
+            raise UserError(f"{file} is not there: the run was stopped before its first checkpoint, or it was deleted")
         built = self.experiment.build(self.spec)
         like = eqx.filter_eval_shape(lambda key: built.init_policy(self.spec, key=key), jax.random.key(0))
-        found, _ = checkpoint.load(file, like._asdict())
+        with jax.ensure_compile_time_eval():  # a function that is being traced may load a policy
+            found, meta = checkpoint.load(file, like._asdict())
+            finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+        if meta.get("seed", seed) != seed:
+            raise UserError(f"{file} is the policy of seed {meta['seed']}, by what is in it")
+        if not finite:
+            raise UserError(f"{file} holds numbers that are not finite")
         return LoadedPolicy(built.actor(Policy(**found), explore), self.spec, self._hidden())
 
     def _hidden(self) -> tuple[int, ...]:

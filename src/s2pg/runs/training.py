@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -25,12 +26,11 @@ from s2pg.errors import DivergenceError, OutOfMemoryError, UserError
 from s2pg.io import checkpoint
 from s2pg.io.atomic import sweep
 from s2pg.io.checkpoint import Checkpoints
-from s2pg.io.sinks import MetricsFile, Row, TensorBoard, write_json
+from s2pg.io.folder import CHECKPOINTS, CONFIG, DIVERGED, EVENTS, METRICS, POLICIES, policy_file, read_meta
+from s2pg.io.sinks import MetricsFile, Row, TensorBoard, write_object
 from s2pg.loops import DeviceLoop, HostLoop, Loop, Looper
+from s2pg.rollout import OBSERVATIONS, REWARDS
 from s2pg.types import Spec
-
-CONFIG, METRICS, CHECKPOINTS, POLICIES, EVENTS = "config.json", "metrics.jsonl", "checkpoints", "policies", "events"
-DIVERGED = "diverged.json"  # in the folder of a run that stopped because a number was not finite
 
 
 class Border(NamedTuple):
@@ -106,11 +106,6 @@ def _within_memory(algorithm: Algorithm, seeds: Sequence[int]) -> Iterator[None]
         raise OutOfMemoryError(told) from error
 
 
-def policy_file(out: Path, seed: int) -> Path:
-    """Where the policy of a seed lies."""
-    return out / POLICIES / f"seed-{seed}.npz"
-
-
 def train(
     algorithm: Algorithm,
     env: Env | HostTask,
@@ -143,28 +138,40 @@ def train(
     chunks = -(-learning_steps(plan, steps) // per_chunk)
     at = lambda number: plan.warmup * plan.lanes + number * per_chunk  # noqa: E731
     files = Checkpoints(out / CHECKPOINTS, keep)
-    done, wall, size = 0, 0.0, 0
+    done, wall = 0, 0.0
     with contextlib.ExitStack() as opened, _within_memory(algorithm, seeds):
         make = DeviceLoop if isinstance(env, Env) else HostLoop
         looper: Looper = make(algorithm, env, seeds, chunk, episodes, shared)  # pyright: ignore[reportArgumentType]
         opened.callback(looper.close)
+        metrics = opened.enter_context(contextlib.closing(MetricsFile(out / METRICS)))
         found = None
         if resume:
             like, replay = _split(looper.shapes())
             found = files.latest(looper.pack(like), replay)
             if found and found.meta["shared"] != fingerprint:
                 raise UserError(f"cannot resume {out}: it was trained with other shared data")
+        later = max((read_meta(policy_file(out, seed)) or {}).get("step", 0) for seed in seeds)
         if found:
             loop, exact = looper.unpack(found.tree)
             loop = _with_replay(loop, () if found.bulk is None else found.bulk)
-            done, wall, size = found.meta["chunks"], found.meta["wall_s"], found.meta["metrics_bytes"]
-            _save_policies(out, loop, seeds, at(done))  # a run killed just after its checkpoint has older ones
+            done, wall = found.meta["chunks"], found.meta["wall_s"]
+            if at(done) != files.steps()[-1]:
+                raise UserError(
+                    f"checkpoint {files.path(files.steps()[-1])} is that of step {at(done)}, by what is in it"
+                )
+            metrics.truncate(found.meta["metrics_bytes"], found.meta.get("metrics_sha256"))
+            if later > at(done):  # policies are written after their checkpoint
+                say(f"{out} has lost its checkpoints after step {at(done):,}: goes on from there")
+            _save_policies(
+                out, _policies(loop), seeds, at(done)
+            )  # a run killed just after its checkpoint has older ones
             if not exact:
                 say("the environment is not deterministic: its open episodes could not be replayed exactly")
         else:
             loop = looper.init()
-        metrics = opened.enter_context(contextlib.closing(MetricsFile(out / METRICS)))
-        metrics.truncate(size)
+            metrics.truncate(0)
+            if later:
+                say(f"{out} has lost its checkpoints: begins anew")
         if done >= chunks:
             say(f"{out} has {at(done):,} steps already: nothing to do")
             return out
@@ -187,21 +194,29 @@ def train(
             seconds = time.perf_counter() - began
             wall += seconds
             guard()
+            policies = _policies(loop)
             try:
                 _check_finite(measured, seeds, number * chunk)
+                _check_state({**policies, "learner": loop.train.learner}, seeds, (number + 1) * chunk)
             except DivergenceError as error:
-                write_json(out / DIVERGED, {"schema": 1, "why": str(error), "step": at(number)})
+                write_object(out / DIVERGED, {"schema": 1, "why": str(error), "step": at(number)})
                 raise
             speed = {"wall_s": wall, "steps_per_s": len(seeds) * per_chunk / seconds}
             if lost := int(np.sum(measured.get("overflowed", 0))):
                 say(f"{lost:,} steps of environments had no room for all contacts: raise 'contacts' or 'constraints'")
-            rows = _rows(measured | looper.evaluate(loop), seeds, at(number + 1), speed)
+            played = looper.evaluate(loop)
+            for name, values in played.items():
+                if bad := [seed for seed, finite in zip(seeds, np.isfinite(values), strict=True) if not finite]:
+                    say(f"{name} is not finite in seed {', '.join(map(str, bad))} at step {at(number + 1):,}")
+            measured = {name: values for name, values in measured.items() if name not in (OBSERVATIONS, REWARDS)}
+            rows = _rows(measured | played, seeds, at(number + 1), speed)
             metrics.write(rows)
             board.write(rows)
-            meta = {"chunks": number + 1, "wall_s": wall, "metrics_bytes": metrics.size(), "shared": fingerprint}
+            meta = {"chunks": number + 1, "wall_s": wall, "shared": fingerprint}
+            meta |= {"metrics_bytes": metrics.size(), "metrics_sha256": metrics.sum()}
             kept, replay = _split(loop)
             files.save(at(number + 1), looper.pack(kept), meta, replay)
-            _save_policies(out, loop, seeds, at(number + 1))
+            _save_policies(out, policies, seeds, at(number + 1))
             report(Border(at(number + 1), at(chunks), rows))
             if stop.asked:
                 raise Interruption
@@ -232,6 +247,17 @@ def _check_finite(measured: dict[str, np.ndarray], seeds: Sequence[int], before:
         raise DivergenceError(f"{names[quantity]} is not finite at update {before + update + 1} in seed {seeds[seed]}")
 
 
+def _check_state(state: PyTree, seeds: Sequence[int], updates: int) -> None:
+    """Stops where a parameter is not finite: losses are those before an update, and may still have been."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            continue
+        finite = np.isfinite(np.asarray(leaf)).reshape(len(seeds), -1).all(axis=1)
+        if not finite.all():
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise DivergenceError(f"{name} is not finite at update {updates} in seed {seeds[int(np.argmin(finite))]}")
+
+
 def _rows(measured: dict[str, np.ndarray], seeds: Sequence[int], step: int, speed: Row) -> list[Row]:
     def mean(values: np.ndarray | np.generic) -> float:
         seen = np.ravel(values)[np.isfinite(np.ravel(values))]
@@ -243,10 +269,13 @@ def _rows(measured: dict[str, np.ndarray], seeds: Sequence[int], step: int, spee
     ]
 
 
-def _save_policies(out: Path, loop: Loop, seeds: Sequence[int], step: int) -> None:
-    """What it takes to act, kernel and normaliser, in one file per seed."""
-    # On the host, where taking one seed out needs no compiled function.
-    policies = jax.device_get(loop.train.policy._asdict())
+def _policies(loop: Loop) -> PyTree:
+    """What it takes to act, kernel and normaliser, on the host: there a seed is taken out without compiling."""
+    return jax.device_get(loop.train.policy._asdict())
+
+
+def _save_policies(out: Path, policies: PyTree, seeds: Sequence[int], step: int) -> None:
+    """Writes one file per seed."""
     for i, seed in enumerate(seeds):
         found = jax.tree.map(operator.itemgetter(i), policies)
         checkpoint.save(policy_file(out, seed), found, {"seed": seed, "step": step})

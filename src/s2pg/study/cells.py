@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from s2pg.errors import UserError
-from s2pg.io.checkpoint import read_meta, stored_steps
+from s2pg.io.folder import read_meta, stored_steps, why_diverged
 from s2pg.io.lock import is_held
 from s2pg.io.sinks import Row
 from s2pg.runs import training
@@ -53,7 +53,7 @@ def look(cell: Cell) -> Progress:
     value = float(np.mean([row["eval_return"] for row in rows])) if rows else None
     found = Progress(STOPPED, min(step, steps), steps, value, rows[0].get("steps_per_s") if rows else None)
     if (out / training.DIVERGED).exists():
-        return found._replace(state=DIVERGED, why=_why(out / training.DIVERGED))
+        return found._replace(state=DIVERGED, why=why_diverged(out))
     if is_held(out):
         return found._replace(state=RUNNING)
     # A run that was killed between its last checkpoint and its policies has older ones, and has to mend them.
@@ -74,16 +74,9 @@ def last_rows(file: Path) -> list[Row]:
     for line in reversed(lines):
         try:
             row = json.loads(line)
-            if rows and row["step"] != rows[0]["step"]:
+            if not isinstance(row, dict) or (rows and row["step"] != rows[0]["step"]):
                 break
-        except (ValueError, KeyError, TypeError):  # the first line of the tail may be half of one
+        except (ValueError, KeyError):  # the first line of the tail may be half of one
             break
         rows.append(row)
     return rows[::-1]
-
-
-def _why(file: Path) -> str:
-    try:
-        return str(json.loads(file.read_text())["why"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""

@@ -25,11 +25,12 @@ def failures(found: Comparison) -> list[str]:
     """What did not go as planned, one line each."""
     lines = []
     for log in found.empty:
-        lines.append(f"`{log.path.name}`: {_diverged(log) if log.diverged else 'no returns yet'}")
+        lines.append(f"`{log.path.name}`: {_diverged(log) if log.diverged else _without_returns(log)}")
     for cell in unfinished_cells(found):
         done, planned = int(cell.points[0][-1]), cell.planned
         share = f"{done:,} of {planned:,} steps, {100 * done // planned} %"
-        lines.append(f"`{cell.label}` on `{cell.task}`: unfinished at {share}")
+        state = "running, now" if cell.running else "unfinished"
+        lines.append(f"`{cell.label}` on `{cell.task}`: {state} at {share}")
     for cell in found.cells.values():
         lines += [f"`{cell.label}` on `{cell.task}`: {_diverged(log)}" for log in cell.logs if log.diverged]
         wanted = {seed for log in cell.logs for seed in log.config.get("seeds") or ()}
@@ -41,6 +42,10 @@ def failures(found: Comparison) -> list[str]:
                 seeds = sorted({row["seed"] for row in rows})
                 lines.append(f"`{cell.label}` on `{cell.task}`: {text} ({count(len(seeds), 'seed')})")
     return lines
+
+
+def _without_returns(log: Log) -> str:
+    return "running, no returns yet" if log.running else "no returns yet"
 
 
 def _diverged(log: Log) -> str:

@@ -178,9 +178,10 @@ def _cautions(found: Comparison, tasks: Sequence[str], labels: Sequence[str]) ->
         others = count(len(left), "label was", "labels were")
         named = f": {_names(left)}" if len(left) <= FEW else ""
         said.append(f"{others} not run on all of these tasks, so only single tasks compare them{named}.")
-    unfinished = len(unfinished_cells(found)) + len(found.empty)
-    if unfinished:
-        said.append(f"{count(unfinished, 'cell is', 'cells are')} unfinished; what returns there are count.")
+    incomplete = [each.running for each in (*unfinished_cells(found), *found.empty)]
+    for state, cells in (("running", sum(incomplete)), ("unfinished", len(incomplete) - sum(incomplete))):
+        if cells:
+            said.append(f"{count(cells, 'cell is', 'cells are')} {state}; what returns there are count.")
     return said
 
 

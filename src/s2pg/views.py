@@ -1,0 +1,3 @@
+"""Names of the views that a task shows."""
+
+POLICY, CRITIC, PREVIOUS_ACTION = "policy", "critic", "previous_action"
