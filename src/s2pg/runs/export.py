@@ -11,8 +11,8 @@ import numpy as np
 
 from s2pg.demos import recorder
 from s2pg.errors import UserError
-from s2pg.io import folder, provenance
 from s2pg.io import export as files
+from s2pg.io import folder, provenance
 from s2pg.io.export import Difference
 from s2pg.loops import stream
 from s2pg.runs import training
