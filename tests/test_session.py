@@ -162,7 +162,7 @@ def test_loading_names_what_is_missing(trained, tmp_path):
     with pytest.raises(UserError, match="is no run folder"):
         s2pg.load(tmp_path / "nowhere")
     (tmp_path / "config.json").write_bytes((trained.path / "config.json").read_bytes())
-    with pytest.raises(UserError, match=r"seed-0\.npz is not there: the run was stopped"):
+    with pytest.raises(UserError, match=r"seed-2\.npz is not there: the run was stopped"):
         s2pg.load(tmp_path)
     (tmp_path / "config.json").write_text('{"schema": 99}')
     with pytest.raises(UserError, match="has schema 99"):

@@ -177,7 +177,7 @@ def test_seeds_train_side_by_side_to_different_policies(run):
 
 def test_a_number_that_is_not_finite_stops_the_run_and_the_last_good_checkpoint_stays(tmp_path):
     env = Probe(poison=36)  # steps 33 to 40 are the fifth update, the first one of the third chunk
-    with pytest.raises(DivergenceError, match=r"^\w+ is not finite at update 5 in seed 4$"):
+    with pytest.raises(DivergenceError, match=r"^a reward is not finite at update 5 in seed 4$"):
         train(env, tmp_path, 5, memory="none")
     assert [row["step"] for row in read_metrics(tmp_path / training.METRICS)] == [32, 32, 64, 64]
     found = Checkpoints(tmp_path / training.CHECKPOINTS).latest(

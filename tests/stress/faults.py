@@ -34,9 +34,9 @@ class Fault:
     def __init__(self):
         self.kind, self.value, self.steps, self.draw, self.open = "", 0.0, 0, random.Random(0), False
 
-    def arm(self, kind, value, draw):
-        """Has a number be replaced within the next few steps."""
-        self.kind, self.value, self.steps, self.draw = kind, value, draw.randrange(3), draw
+    def arm(self, kind, value, draw, steps):
+        """Has a number be replaced within the next few steps, `steps` at most: those of one batch."""
+        self.kind, self.value, self.steps, self.draw = kind, value, draw.randrange(steps), draw
 
     def at_a_step(self, elapsed):
         """What is added to an observation and to a reward, in all lanes [seeds, lanes]: zero, but for a fault."""
@@ -132,7 +132,7 @@ def inject(count, folder, demos, seed=0):
             for _ in range(count // len(ALGORITHMS) + (number < count % len(ALGORITHMS))):
                 shutil.copytree(before, out)
                 kind, value, said = draw.choice(KINDS), draw.choice(VALUES), []
-                FAULT.arm(kind, value, draw)
+                FAULT.arm(kind, value, draw, min(3, ALGORITHMS[algorithm][-1]))
                 go_on = partial(train, algorithm, out, AFTER, said)
                 outcome = _outcome(go_on, said, out, before, whole)
                 if outcome not in FINE:
