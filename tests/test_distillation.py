@@ -75,14 +75,14 @@ def test_the_loss_is_the_mean_negative_log_likelihood_of_what_the_teacher_does()
     )[0].action
     assert float(jnp.abs(modes).max()) < 0.05
     by_hand = np.mean(told**2) / 2 + np.log(2 * np.pi) / 2
-    np.testing.assert_allclose(metrics["lesson_loss"], by_hand, rtol=1e-3)
+    np.testing.assert_allclose(metrics["clone_loss"], by_hand, rtol=1e-3)
 
 
 def distilled(label, updates=200):
     """The mean squared error of a student's answers to the question of recall."""
     loop = DeviceLoop(built(label), ENV, (0,), updates, 256, Knowing())
     state, metrics = loop.advance(loop.init())
-    assert float(metrics["lesson_loss"][0, -1]) < float(metrics["lesson_loss"][0, 0])
+    assert float(metrics["clone_loss"][0, -1]) < float(metrics["clone_loss"][0, 0])
     return 1.0 - float(loop.evaluate(state)["eval_return"][0])
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from s2pg.algorithms.base import (
     Metrics,
@@ -26,14 +26,13 @@ from s2pg.algorithms.base import (
     normalised,
     plain_heads,
 )
-from s2pg.algorithms.expert import as_batch, rolled
-from s2pg.algorithms.onpolicy import evaluations, masked_mean, over_minibatches
+from s2pg.algorithms.expert import as_batch, learn_by_heart, rolled
 from s2pg.errors import UserError
 from s2pg.kernel import Kernel
 from s2pg.normalise import initial, merge
-from s2pg.optimise import adam, norm, step
+from s2pg.optimise import adam, norm
 from s2pg.options import option
-from s2pg.types import Expert, Spec, Transition, total
+from s2pg.types import Expert, Spec, Transition
 
 
 class Learner(NamedTuple):
@@ -91,25 +90,14 @@ class Cloning(PolicyAlgorithm):
         self, state: TrainState, batch: Transition, shared: Expert, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
         rows = shared.first.shape[0]
-        segments, optimiser = self.memory.segments(rows, 1), self.optimiser(rows)
+        optimiser, minibatches = self.optimiser(rows), self._minibatches(rows)
 
         def epoch(carry: tuple[Kernel, Any], key: PRNGKeyArray) -> tuple[tuple[Kernel, Any], Metrics]:
             watch_key, order_key = jax.random.split(key)
             policy = state.policy._replace(kernel=carry[0])
             watched = as_batch(shared, *rolled(self.actor(policy, explore=False), shared, watch_key))
             seen = normalised(policy.normaliser, watched)
-
-            def take(chosen: Array) -> tuple[Transition, Array]:
-                time, lane, valid = (jnp.asarray(column)[chosen] for column in segments)
-                return jax.tree.map(lambda leaf: leaf[time, lane], seen), valid
-
-            def minibatch(carry: tuple[Kernel, Any], cut: tuple[Transition, Array]) -> tuple[tuple, Metrics]:
-                kernel, memory = carry
-                gradient, metrics = jax.grad(self.loss, has_aux=True)(kernel, *cut)
-                stepped = step(optimiser, gradient, memory, kernel)
-                return (stepped.network, stepped.state), metrics
-
-            return over_minibatches(minibatch, carry, take, len(segments.time), 1, self._minibatches(rows), order_key)
+            return learn_by_heart(carry, self.memory, self.reads, optimiser, seen, 1, minibatches, order_key)
 
         begun = (state.policy.kernel, state.learner.optimiser)
         (kernel, kept), metrics = jax.lax.scan(epoch, begun, jax.random.split(key, self.epochs))
@@ -117,9 +105,3 @@ class Cloning(PolicyAlgorithm):
             policy=state.policy._replace(kernel=kernel), learner=Learner(kept), updates=state.updates + 1
         )
         return state, jax.tree.map(jnp.mean, metrics) | {"parameter_norm": norm(kernel)}
-
-    def loss(self, kernel: Kernel, row: Transition, valid: Array) -> tuple[Array, Metrics]:
-        """L over samples [B, n]."""
-        found = evaluations(self.memory, kernel, row, self.reads, valid)
-        cost = -masked_mean(found.mask)(total(found.log_prob))
-        return cost, {"clone_loss": cost}

@@ -26,12 +26,12 @@ from s2pg.algorithms.base import (
     normalised,
     plain_heads,
 )
-from s2pg.algorithms.onpolicy import annealed, evaluations, masked_mean, over_minibatches
-from s2pg.kernel import Kernel
+from s2pg.algorithms.expert import learn_by_heart
+from s2pg.algorithms.onpolicy import annealed
 from s2pg.normalise import initial, merge
-from s2pg.optimise import adam, norm, step
+from s2pg.optimise import adam, norm
 from s2pg.options import option
-from s2pg.types import Decision, Obs, Spec, State, Transition, total
+from s2pg.types import Decision, Obs, Spec, State, Transition
 
 
 class Learner(NamedTuple):
@@ -98,29 +98,11 @@ class Distillation(PolicyAlgorithm):
         policy, learner, optimiser = state.policy, state.learner, self.optimiser
         taught, actions = self.lessons(shared, learner.taught, batch, ask_key)
         lesson = normalised(policy.normaliser, batch)._replace(decision=Decision(actions))
-        segments = self.memory.segments(*batch.reward.shape)
-
-        def take(chosen: Array) -> tuple[Transition, Array]:
-            time, lane, valid = (jnp.asarray(column)[chosen] for column in segments)
-            return jax.tree.map(lambda leaf: leaf[time, lane], lesson), valid
-
-        def minibatch(carry: tuple[Kernel, Any], cut: tuple[Transition, Array]) -> tuple[tuple, Metrics]:
-            kernel, memory = carry
-            gradient, metrics = jax.grad(self.loss, has_aux=True)(kernel, *cut)
-            stepped = step(optimiser, gradient, memory, kernel)
-            return (stepped.network, stepped.state), metrics
-
-        begun = policy.kernel, learner.optimiser
-        (kernel, kept), metrics = over_minibatches(
-            minibatch, begun, take, len(segments.time), self.epochs, self.minibatches, order_key
-        )
+        (kernel, kept), metrics = learn_by_heart(
+            (policy.kernel, learner.optimiser), self.memory, self.reads, optimiser, lesson, self.epochs,
+            self.minibatches, order_key,
+        )  # fmt: skip
         # As under PPO: networks that no longer learn could not follow statistics that still move.
         stats = merge(policy.normaliser, batch.obs, annealed(state.updates, self.anneal_updates))
         state = state._replace(policy=Policy(kernel, stats), learner=Learner(kept, taught), updates=state.updates + 1)
         return state, metrics | {"parameter_norm": norm(kernel)}
-
-    def loss(self, kernel: Kernel, row: Transition, valid: Array) -> tuple[Array, Metrics]:
-        """L over samples [B, n]."""
-        found = evaluations(self.memory, kernel, row, self.reads, valid)
-        cost = -masked_mean(found.mask)(total(found.log_prob))
-        return cost, {"lesson_loss": cost}
