@@ -162,9 +162,8 @@ def train(
             metrics.truncate(found.meta["metrics_bytes"], found.meta.get("metrics_sha256"))
             if later > at(done):  # policies are written after their checkpoint
                 say(f"{out} has lost its checkpoints after step {at(done):,}: goes on from there")
-            _save_policies(
-                out, _policies(loop), seeds, at(done)
-            )  # a run killed just after its checkpoint has older ones
+            # A run that was killed just after its checkpoint has older ones.
+            _save_policies(out, _policies(loop), seeds, at(done))
             if not exact:
                 say("the environment is not deterministic: its open episodes could not be replayed exactly")
         else:
