@@ -10,6 +10,7 @@ import os
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 # Before the first import of s2pg: its annotations, shapes included, are then checked at every call.
@@ -21,3 +22,10 @@ compilation_cache()
 # Everything is kept: what one worker has compiled another need not compile again.
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_programs():
+    """Frees what a file has compiled: a worker that keeps the programs of all files grows to 5 GB, and one crashed."""
+    yield
+    jax.clear_caches()
