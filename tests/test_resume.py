@@ -18,6 +18,7 @@ from gymnasium import spaces
 import s2pg
 from s2pg.algorithms import ALGORITHMS, Algorithm
 from s2pg.errors import UserError
+from s2pg.io import trackers
 from s2pg.io.checkpoint import Checkpoints, fingerprint, load_arrays
 from s2pg.loops import HostLoop
 from s2pg.runs import assess, training
@@ -202,17 +203,29 @@ def test_resume_starts_afresh_where_a_killed_process_left_nothing_but_a_torn_fil
 def test_more_steps_give_the_longer_run(whole, tmp_path, monkeypatch):
     hidden = []
 
-    class Board(training.TensorBoard):
-        def __init__(self, folder, purge_step=None):
-            hidden.append(purge_step)
-            super().__init__(folder, purge_step)
+    class Board(trackers.Tracker):
+        def __init__(self, folder, resumed):
+            hidden.append(resumed)
 
-    monkeypatch.setattr(training, "TensorBoard", Board)
-    train(tmp_path / "run", RECALL, steps=32 * 5)
-    run = train(tmp_path / "run", RECALL, resume=True)
+        def write(self, rows):
+            hidden.append(rows[0]["step"])
+
+        def close(self):
+            hidden.append("closed")
+
+        @classmethod
+        def check(cls):
+            pass
+
+    monkeypatch.setitem(trackers.TRACKERS, "board", Board)
+    train(tmp_path / "run", RECALL, steps=32 * 5, log=["board"])
+    del hidden[1:-1]
+    run = train(tmp_path / "run", RECALL, resume=True, log=["board"])
     assert_same(run, whole)
     assert run.experiment == whole.experiment
-    assert hidden == [None, 32 * 5 + 1]  # the last row before the break stays visible
+    first, then, resumed, *_, last = hidden
+    assert (first, then, resumed, last) == (None, "closed", 32 * 5, "closed")
+    assert hidden[3] > 32 * 5  # the last row before the break is not written again
 
 
 def test_a_complete_run_is_left_alone_but_what_a_kill_spoilt_is_mended(whole, copy):

@@ -1,15 +1,13 @@
-"""Metrics survive kills and resumes; TensorBoard is optional."""
+"""Metrics survive kills and resumes."""
 
 import json
-import sys
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from s2pg.errors import UserError
-from s2pg.io import sinks
-from s2pg.io.sinks import MetricsFile, TensorBoard, read_metrics, write_json
+from s2pg.io.sinks import MetricsFile, read_metrics, write_json
 
 
 def test_rows_come_back(tmp_path):
@@ -66,27 +64,3 @@ def test_json_is_strict_and_replaced_whole(tmp_path):
     write_json(path, {"a": [np.nan, (1, np.float32(2))], 3: {"é": None}})
     assert json.loads(path.read_text()) == {"a": [None, [1, 2.0]], "3": {"é": None}}
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_tensorboard_gets_one_curve_per_metric_and_seed(tmp_path):
-    pytest.importorskip("tensorboardX")
-    board = TensorBoard(tmp_path / "tb", purge_step=5)
-    board.write([{"step": 5, "seed": 2, "loss": np.float32(0.5), "bad": None}, {"step": 6, "seed": 3, "loss": 1}])
-    board.close()
-    (events,) = (tmp_path / "tb").iterdir()
-    data = events.read_bytes()
-    assert b"loss/seed-2" in data and b"loss/seed-3" in data and b"bad" not in data
-
-
-def test_without_tensorboardx_there_is_one_line_and_no_error(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    sinks._tensorboardx.cache_clear()
-    try:
-        for _ in range(2):
-            board = TensorBoard(tmp_path / "tb")
-            board.write([{"step": 1, "loss": 0.0}])
-            board.close()
-    finally:
-        sinks._tensorboardx.cache_clear()
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    assert not (tmp_path / "tb").exists()

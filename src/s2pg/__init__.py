@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from s2pg.algorithms import register_algorithm
     from s2pg.config.presets import register_presets
     from s2pg.envs.tasks import make, register_task
+    from s2pg.io.trackers import register_tracker
     from s2pg.kernels import register_kernel
     from s2pg.runs.expert import expert
     from s2pg.runs.export import export
@@ -25,7 +26,8 @@ __version__ = "0.2.0"
 
 __all__ = [
     "DivergenceError", "LoadedPolicy", "Run", "UserError", "__version__", "demos", "expert", "export", "load", "make",
-    "record", "register_algorithm", "register_kernel", "register_presets", "register_task", "train",
+    "record", "register_algorithm", "register_kernel", "register_presets", "register_task",
+    "register_tracker", "train",
 ]  # fmt: skip
 
 # Where the rest is, imported when it is first asked for: `s2pg --help` and reports need no JAX, which takes seconds.
@@ -33,7 +35,7 @@ _WHERE = {
     "LoadedPolicy": "runs.session", "Run": "runs.run", "expert": "runs.expert", "export": "runs.export",
     "load": "runs.run", "make": "envs.tasks", "record": "runs.record",
     "register_algorithm": "algorithms", "register_kernel": "kernels", "register_presets": "config.presets",
-    "register_task": "envs.tasks", "train": "runs.start",
+    "register_task": "envs.tasks", "register_tracker": "io.trackers", "train": "runs.start",
 }  # fmt: skip
 
 _register()  # so that gymnasium.make("s2pg/Recall-v0") works

@@ -56,6 +56,10 @@ class Distill:
     """about how often to log, evaluate and checkpoint"""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK-distill-LABEL)")] = None
     """run folder"""
+    log: Annotated[
+        tuple[str, ...] | None, arg(metavar="NAME ...", help_behavior_hint="(default: tensorboard, where installed)")
+    ] = None
+    """trackers that get all metrics too: tensorboard, wandb (WANDB_MODE=offline needs no network)"""
     resume: bool = False
     """go on with the run in that folder, or start it; only --steps may differ"""
 
@@ -64,7 +68,7 @@ class Distill:
         request = Request(
             "distill", taught.task, taught.options | pairs("--set", self.options), self.memory, self.kernel, None,
             pairs("--hyper", self.hyper), self.steps, self.seeds, self.episodes, self.borders, self.out, self.resume,
-            self.teacher,
+            self.teacher, self.log,
         )  # fmt: skip
         with watching(f"{taught.task} distill {self.memory}") as watch:
             try:

@@ -104,6 +104,10 @@ class Train:
     demos: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """demonstrations that gail, lsiq and bc learn from: a file of `s2pg record`, a Minari folder ... (docs/demos.md);
     for distill, the run of the teacher"""
+    log: Annotated[
+        tuple[str, ...] | None, arg(metavar="NAME ...", help_behavior_hint="(default: tensorboard, where installed)")
+    ] = None
+    """trackers that get all metrics too: tensorboard, wandb (WANDB_MODE=offline needs no network)"""
     resume: bool = False
     """go on with the run in that folder, or start it; only --steps may differ"""
 
@@ -111,7 +115,7 @@ class Train:
         request = Request(
             self.algorithm, self.task, pairs("--set", self.options), self.memory, self.kernel, self.critic,
             pairs("--hyper", self.hyper), self.steps, self.seeds, self.episodes, self.borders, self.out, self.resume,
-            self.demos,
+            self.demos, self.log,
         )  # fmt: skip
         out = request.folder
         with watching(f"{self.task} {self.algorithm} {self.memory}") as watch:

@@ -1,13 +1,11 @@
-"""Where the numbers of a run go: `metrics.jsonl`, TensorBoard, small JSON files."""
+"""Where the numbers of a run go: `metrics.jsonl` and small JSON files."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,12 @@ from s2pg.io.folder import SUM, newest_meta, sum_of
 Row = dict[str, Any]  # one line of metrics: `step`, `seed` and named numbers
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON's view of a value: scalars of numpy and JAX as Python's, numbers that are not finite as null."""
     if isinstance(value, dict):
-        return {str(name): _plain(part) for name, part in value.items()}
+        return {str(name): plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -33,12 +31,12 @@ def _plain(value: Any) -> Any:
 def write_json(path: str | Path, content: Any) -> None:
     """Writes a JSON file for people to read, whole or not at all."""
     with replacing(path) as file:
-        file.write(json.dumps(_plain(content), allow_nan=False, indent=2, ensure_ascii=False).encode() + b"\n")
+        file.write(json.dumps(plain(content), allow_nan=False, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def write_object(path: str | Path, content: dict[str, Any]) -> None:
     """Writes a JSON object with a sum over it, so that `read_object` can tell whether it is as it was."""
-    content = _plain(content)
+    content = plain(content)
     write_json(path, content | {SUM: sum_of(content)})
 
 
@@ -59,7 +57,7 @@ class MetricsFile:
         return self._file.read()
 
     def write(self, rows: Iterable[Row]) -> None:
-        data = "".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows).encode()
+        data = "".join(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows).encode()
         self._file.write(data)
         self._file.flush()
         self._digest.update(data)
@@ -116,39 +114,3 @@ def read_metrics(path: str | Path) -> list[Row]:
             raise UserError(f"{path}, line {number}: no row of metrics")
         rows.append(row)
     return rows
-
-
-@functools.cache
-def _tensorboardx() -> Any:
-    """The package, or None after one line on stderr."""
-    try:
-        import tensorboardX
-    except ImportError:
-        print("tensorboardX is not installed: no TensorBoard events (pip install 's2pg[logging]')", file=sys.stderr)
-        return None
-    return tensorboardX
-
-
-class TensorBoard:
-    """Scalars as TensorBoard events, one curve `name/seed-k` per metric and seed; nothing without tensorboardX.
-
-    A resumed run gives its first step as `purge_step`, and TensorBoard hides what older files say from there on.
-    """
-
-    def __init__(self, folder: str | Path, purge_step: int | None = None):
-        package = _tensorboardx()
-        self._writer = package and package.SummaryWriter(str(folder), purge_step=purge_step)
-
-    def write(self, rows: Iterable[Row]) -> None:
-        if self._writer is None:
-            return
-        for row in rows:
-            values = {name: _plain(value) for name, value in row.items() if name not in ("step", "seed")}
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._writer.add_scalar(f"{name}/seed-{row.get('seed', 0)}", value, int(row["step"]))
-        self._writer.flush()
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()

@@ -29,6 +29,7 @@ class Request:
     out: Path | None = None
     resume: bool = False
     demos: Path | None = None  # demonstrations, for algorithms that imitate
+    log: tuple[str, ...] | None = None  # trackers by name; None is TensorBoard, where it is installed
 
     def check(self) -> None:
         """Refuses numbers that no run can have."""

@@ -22,6 +22,7 @@ from s2pg.errors import UserError
 from s2pg.io.atomic import SUFFIX
 from s2pg.io.lock import NAME as LOCK
 from s2pg.io.lock import Lock, locked
+from s2pg.io.trackers import Tracker, find_trackers
 from s2pg.runs import training
 from s2pg.runs.demonstrated import demonstrated
 from s2pg.runs.experiment import Experiment, check_resumable, read_config, resolve, write_config
@@ -45,6 +46,7 @@ def train(
     episodes: int | None = None,
     borders: int = 50,
     demos: str | Path | None = None,
+    log: Sequence[str] | None = None,
     shared: PyTree = (),
     report: Callable[[training.Border], None] = lambda border: None,
     say: Callable[[str], None] = print,
@@ -55,14 +57,16 @@ def train(
     oracle; `critic` the view the critic reads, "policy" or "critic" (privileged). What is left out comes from the
     presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY, with another kernel than the usual one
     -KERNEL. There are about `borders` evaluations and checkpoints on the way. `demos` is a file or folder of
-    demonstrations, which gail, lsiq and bc learn from (docs/demos.md), or the run that distill asks. `shared` are
-    arrays that an algorithm of your own reads in every seed: one copy for all, in no checkpoint.
+    demonstrations, which gail, lsiq and bc learn from (docs/demos.md), or the run that distill asks. `log` names
+    trackers, tensorboard, wandb or your own (`register_tracker`); left out, TensorBoard where it is installed.
+    `shared` are arrays that an algorithm of your own reads in every seed: one copy for all, in no checkpoint.
     """
     env = make(env) if isinstance(env, str) else env
     task, options = describe(env)
     request = Request(
         algorithm, task, options, memory, kernel, critic, hyper or {}, steps, tuple(seeds), episodes, borders,
         Path(out) if out else None, resume, Path(demos) if demos else None,
+        None if log is None else tuple(log),
     )  # fmt: skip
     return start(request, env, shared=shared, report=report, say=say)
 
@@ -84,7 +88,7 @@ def start(
     out = request.folder
     _check_folder(request)
     with _writing(out, say, patience) as lock:
-        experiment, built, shared = prepare(request, env, shared=shared, say=say)
+        experiment, built, shared, trackers = prepare(request, env, shared=shared, say=say)
         if experiment.task in ROBOTS:
             say(told_backend(experiment.task, experiment.options["backend"]))
         if not (out / training.CONFIG).exists() or experiment.steps > read_config(out)[0].steps:
@@ -94,8 +98,8 @@ def start(
             say(f"the learning rate reaches 0 after {schedule:,} steps; what follows learns nothing")
         training.train(
             built, env, seeds=experiment.seeds, steps=experiment.steps, out=out, chunk=experiment.chunk,
-            episodes=experiment.episodes, resume=request.resume, shared=shared, report=report, say=say,
-            guard=lock.check,
+            episodes=experiment.episodes, resume=request.resume, shared=shared, trackers=trackers,
+            report=report, say=say, guard=lock.check,
         )  # fmt: skip
     return Run(out)
 
@@ -106,6 +110,7 @@ class Prepared(NamedTuple):
     experiment: Experiment
     algorithm: Algorithm
     shared: PyTree
+    trackers: list[type[Tracker]]
 
 
 def prepare(
@@ -134,7 +139,7 @@ def prepare(
     if isinstance(built, Student) and not isinstance(shared, Actor):
         raise UserError(f"{experiment.algorithm} learns from a teacher: name its run with --demos, or use s2pg distill")
     training.check(built, spec, experiment.seeds, experiment.steps, shared, share)
-    return Prepared(experiment, built, shared)
+    return Prepared(experiment, built, shared, find_trackers(request.log))
 
 
 def _check_folder(request: Request) -> None:

@@ -26,8 +26,9 @@ from s2pg.errors import DivergenceError, OutOfMemoryError, UserError
 from s2pg.io import checkpoint
 from s2pg.io.atomic import sweep
 from s2pg.io.checkpoint import Checkpoints
-from s2pg.io.folder import CHECKPOINTS, CONFIG, DIVERGED, EVENTS, METRICS, POLICIES, policy_file, read_meta
-from s2pg.io.sinks import MetricsFile, Row, TensorBoard, write_object
+from s2pg.io.folder import CHECKPOINTS, CONFIG, DIVERGED, METRICS, POLICIES, policy_file, read_meta
+from s2pg.io.sinks import MetricsFile, Row, write_object
+from s2pg.io.trackers import Tracker, tracking
 from s2pg.loops import DeviceLoop, HostLoop, Loop, Looper
 from s2pg.rollout import OBSERVATIONS, REWARDS
 from s2pg.types import Spec
@@ -118,6 +119,7 @@ def train(
     resume: bool = False,
     keep: int = 3,
     shared: PyTree = (),
+    trackers: Sequence[type[Tracker]] = (),
     report: Callable[[Border], None] = lambda border: None,
     say: Callable[[str], None] = lambda line: None,
     guard: Callable[[], None] = lambda: None,
@@ -175,9 +177,8 @@ def train(
             say(f"{out} has {at(done):,} steps already: nothing to do")
             return out
         (out / DIVERGED).unlink(missing_ok=True)
-        # Rows after the checkpoint are written again: hide those that an earlier process left.
-        purge_step = at(done) + 1 if resume else None
-        board = opened.enter_context(contextlib.closing(TensorBoard(out / EVENTS, purge_step)))
+        # Rows after the checkpoint are written again: trackers may hide those that an earlier process left.
+        track = opened.enter_context(tracking(trackers, out, at(done) if resume else None, say))
         stop = opened.enter_context(_Stop(say))
         begun = Border(at(done) if found else 0, at(chunks), [])
         report(begun._replace(compiled=False))
@@ -210,7 +211,7 @@ def train(
             measured = {name: values for name, values in measured.items() if name not in (OBSERVATIONS, REWARDS)}
             rows = _rows(measured | played, seeds, at(number + 1), speed)
             metrics.write(rows)
-            board.write(rows)
+            track(rows)
             meta = {"chunks": number + 1, "wall_s": wall, "shared": fingerprint}
             meta |= {"metrics_bytes": metrics.size(), "metrics_sha256": metrics.sum()}
             kept, replay = _split(loop)

@@ -40,6 +40,7 @@ class Resources:
     gpu: float = 1.0  # share of one; 0: none
     cpus: int = 0  # cores; 0: one where no GPU is used, and else as many as there are
     retries: int = 3  # of a run that was killed or had no memory
+    log: str = ""  # trackers by name, with blanks between; none: TensorBoard, where it is installed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _study(file: Path, found: Mapping[str, Any], out: Path) -> Study:
     for raw, point in points:
         for part, ending in _parts(seeds, resources.together):
             name = _name(raw, told) + ending
-            cells.append(Cell(name, _request(point, part, out / RUNS / name, file.parent)))
+            cells.append(Cell(name, _request(point, part, out / RUNS / name, file.parent, resources.log)))
     _check_names(cells)
     normalise = _normalise(table("[normalise]", found.get("normalise", {})), [point for _, point in points])
     about = typed("about", found["about"], str) if "about" in found else ""
@@ -148,14 +149,14 @@ def _matches(point: Point, rule: Point) -> bool:
     return all(any(fits(point[key], each) for each in wanted) for key, wanted in several.items())
 
 
-def _request(point: Point, seeds: tuple[int, ...], out: Path, beside: Path) -> Request:
+def _request(point: Point, seeds: tuple[int, ...], out: Path, beside: Path, log: str) -> Request:
     """A point as a request; a relative name of demonstrations begins where the study file lies."""
     own: dict[str, Any] = {key: value for key, value in point.items() if key in AXES}
     for name in TABLES:
         own[name] = {key.partition(".")[2]: value for key, value in point.items() if key.startswith(f"{name}.")}
     if "demos" in own:
         own["demos"] = (beside / own["demos"]).resolve()
-    return Request(**own, seeds=seeds, out=out, resume=True)
+    return Request(**own, seeds=seeds, out=out, resume=True, log=tuple(log.split()) or None)
 
 
 def _name(point: Point, told: Sequence[str]) -> str:

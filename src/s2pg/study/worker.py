@@ -40,7 +40,7 @@ def from_json(text: str) -> Request:
     """The request again."""
     found: dict[str, Any] = json.loads(text)
     found |= {name: Path(found[name]) for name in ("out", "demos") if found[name] is not None}
-    found["seeds"] = tuple(found["seeds"])
+    found |= {name: tuple(found[name]) for name in ("seeds", "log") if found[name] is not None}
     return Request(**found)
 
 
