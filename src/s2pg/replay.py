@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
+from s2pg.sharding import whole
 from s2pg.types import Expert, Obs, State, Transition
 
 
@@ -149,7 +150,8 @@ def add(replay: Replay, batch: Transition, next_z: State) -> Replay:
     """Appends a batch [T, N], over the oldest rows where there is no more room."""
     capacity = replay.first.shape[0]
     steps = min(batch.reward.shape[0], capacity)
-    batch, next_z = jax.tree.map(lambda leaf: leaf[-steps:], (batch, next_z))
+    # Whole on every device, as the buffer is: XLA would else cut that along the lanes, and put it together again.
+    batch, next_z = whole(jax.tree.map(lambda leaf: leaf[-steps:], (batch, next_z)))
     scalars = [batch.reward[..., None], batch.terminated[..., None].astype(batch.reward.dtype)]
     seen = [obs[name] for obs in (batch.obs, batch.next_obs) for name, _ in replay.views]
     rows = jnp.concatenate([*seen, batch.decision.action, *scalars], axis=-1)

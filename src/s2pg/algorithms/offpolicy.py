@@ -28,6 +28,7 @@ from s2pg.memory import Memory, ReplayEvaluation, ReplaySample
 from s2pg.normalise import initial, merge, normalise
 from s2pg.optimise import norm
 from s2pg.options import option, redefine
+from s2pg.sharding import spread
 from s2pg.types import Decision, Obs, Spec, State, Transition, read
 
 
@@ -136,7 +137,7 @@ class OffPolicy(PolicyAlgorithm):
     ) -> tuple[replay.ReplayBatch, Batch]:
         """Draws a batch from a buffer, observations normalised; and where in the buffer it was found."""
         start, (rows, graded) = self.memory.stored(policy.kernel.initial()), self.memory.spans
-        found = replay.sample(stored, key, self.batch_size, rows, graded, start)
+        found = spread(replay.sample(stored, key, self.batch_size, rows, graded, start))  # which several devices share
         obs = jax.vmap(jax.vmap(normalise, (None, 0)), (None, 0))(policy.normaliser, found.obs)
         samples = ReplaySample(read(obs, self.reads), found.valid, found.z, found.next_z)
         last = lambda leaf: leaf[:, -graded:]  # noqa: E731

@@ -32,6 +32,7 @@ from s2pg.normalise import initial, merge
 from s2pg.optimise import norm
 from s2pg.options import option
 from s2pg.returns import gae
+from s2pg.sharding import spread
 from s2pg.types import Decision, Spec, State, Transition, total
 
 
@@ -184,19 +185,21 @@ def over_minibatches(
     """Runs `body(carry, minibatch)` over minibatches of whole samples, shuffled anew each epoch.
 
     `take` gets samples by their numbers, as arrays of which each row is one; the metrics that return are means. With
-    `at_once` all of an epoch are taken together, which is faster on a GPU and needs room for a copy of them.
+    `at_once` all of an epoch are taken together, which is faster on a GPU and needs room for a copy of them. Several
+    devices share each minibatch.
     """
     minibatches = min(minibatches, samples)
     size = samples // minibatches
+    shared = lambda carry, part: body(carry, spread(part))  # noqa: E731
 
     def epoch(carry: Any, key: PRNGKeyArray) -> tuple[Any, Metrics]:
         order = jax.random.permutation(key, samples)[: minibatches * size]
         if not at_once:
             return jax.lax.scan(
-                lambda carry, chosen: body(carry, take(chosen)), carry, order.reshape(minibatches, size)
+                lambda carry, chosen: shared(carry, take(chosen)), carry, order.reshape(minibatches, size)
             )
         parts = jax.tree.map(lambda leaf: leaf.reshape(minibatches, size, *leaf.shape[1:]), take(order))
-        return jax.lax.scan(body, carry, parts)
+        return jax.lax.scan(shared, carry, parts)
 
     carry, metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
     return carry, jax.tree.map(jnp.mean, metrics)

@@ -48,6 +48,7 @@ from s2pg.kernel import Kernel
 from s2pg.memory import Evaluation
 from s2pg.optimise import adam, norm, step
 from s2pg.options import option, redefine
+from s2pg.sharding import spread
 from s2pg.types import Decision, State, total
 
 Product = Callable[[Any], Any]  # v -> F v, on trees like the kernel
@@ -121,7 +122,7 @@ class TRPO(OnPolicy):
         """All samples of a batch, and what the old parameters make of them."""
         time, lane, valid = map(jnp.asarray, self.memory.segments(*learning.advantage.shape))
         slope, learning = self.slope(learning), standardise(learning)
-        piece = jax.tree.map(lambda leaf: leaf[time, lane], learning)
+        piece, valid = spread((jax.tree.map(lambda leaf: leaf[time, lane], learning), valid))
         old = evaluations(self.memory, networks.kernel, piece.transition, self.reads, valid)
         found = values(networks, old.z, piece, valid)
         ahead = future(networks, old.next_z, found.next_h, piece.transition, self.discount)

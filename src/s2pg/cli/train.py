@@ -108,14 +108,16 @@ class Train:
         tuple[str, ...] | None, arg(metavar="NAME ...", help_behavior_hint="(default: tensorboard, where installed)")
     ] = None
     """trackers that get all metrics too: tensorboard, wandb (WANDB_MODE=offline needs no network)"""
+    devices: Annotated[int, arg(metavar="N")] = 1
+    """GPUs of this machine that share the environments (`lanes`, a multiple of N); for tasks on the device"""
     resume: bool = False
-    """go on with the run in that folder, or start it; only --steps may differ"""
+    """go on with the run in that folder, or start it; only --steps, --devices and --log may differ"""
 
     def __call__(self) -> int:
         request = Request(
             self.algorithm, self.task, pairs("--set", self.options), self.memory, self.kernel, self.critic,
             pairs("--hyper", self.hyper), self.steps, self.seeds, self.episodes, self.borders, self.out, self.resume,
-            self.demos, self.log,
+            self.demos, self.log, self.devices,
         )  # fmt: skip
         out = request.folder
         with watching(f"{self.task} {self.algorithm} {self.memory}") as watch:

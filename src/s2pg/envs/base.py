@@ -76,6 +76,8 @@ class Env(eqx.Module):
     # Whether the executed previous action is a view. A policy that reads it can write notes to itself in its actions:
     # a task that asks for memory and nothing else does not show it.
     shows_action: ClassVar[bool] = True
+    # Whether its lanes may lie on several devices.
+    divides: ClassVar[bool] = True
     # Seconds between two decisions; 1 where time has no unit.
     dt: ClassVar[float] = 1.0
 

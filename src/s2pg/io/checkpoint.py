@@ -59,8 +59,10 @@ def _encode(name: str, leaf: Any) -> tuple[dict[str, Any], np.ndarray]:
     """A leaf's entry in `meta.json`, and what its `.npy` file holds."""
     key = str(jax.random.key_impl(leaf)) if _is_key(leaf) else None
     leaf = leaf if key is None else jax.random.key_data(leaf)
-    # By another handle on the same data: JAX keeps the host's copy of an array for as long as that array lives.
-    array = np.asarray(leaf.addressable_data(0) if isinstance(leaf, jax.Array) else leaf, order="C")
+    # By another handle on the same data: JAX keeps the host's copy of an array for as long as that array lives. What is
+    # spread over several devices has no such handle; it is small.
+    whole = isinstance(leaf, jax.Array) and leaf.is_fully_replicated
+    array = np.asarray(leaf.addressable_data(0) if whole else leaf, order="C")
     entry = {"name": name, "dtype": array.dtype.name, "shape": list(array.shape), "key": key}
     if array.dtype.isbuiltin == 2:  # bfloat16 and its kin, of which the .npy format knows nothing: keep the bits
         array = array.view(f"u{array.dtype.itemsize}")
@@ -195,7 +197,7 @@ def load_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]
 def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """The tree and its meta data; `like` gives structure, shapes and dtypes, by arrays or `ShapeDtypeStruct`s.
 
-    Leaves come back as numpy arrays where `like` has those, as JAX arrays elsewhere.
+    Leaves come back as numpy arrays where `like` has those, as JAX arrays elsewhere, on the devices that it names.
     """
     path = Path(path)
     header, arrays = _read(path)
@@ -217,8 +219,10 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
             )
         if isinstance(leaf, np.ndarray | np.generic):
             found = found.copy()
-        elif not _is_key(leaf):  # a copy as well: JAX may otherwise share the file's memory, which nobody may donate
-            found = jax.device_put(found, may_alias=False)
+        else:
+            where = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else None
+            # A copy as well: JAX may otherwise share the file's memory, which nobody may donate.
+            found = jax.device_put(found, where, may_alias=None if _is_key(leaf) else False)
         leaves.append(found)
     return jax.tree.unflatten(structure, leaves), header["meta"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,28 +25,39 @@ from s2pg.loops.base import (
     warmup_actor,
     warmup_pieces,
 )
+from s2pg.loops.layout import Layout, laid
 from s2pg.rollout import collect, episodes_seen, experience_seen, start
+from s2pg.sharding import spread
 
 
 class DeviceLoop:
     """Whole chunks of collecting and learning inside one compiled function, seeds under vmap."""
 
     def __init__(
-        self, algorithm: Algorithm, env: Env, seeds: Sequence[int], chunk: int, episodes: int, shared: PyTree = ()
+        self,
+        algorithm: Algorithm,
+        env: Env,
+        seeds: Sequence[int],
+        chunk: int,
+        episodes: int,
+        shared: PyTree = (),
+        devices: int = 1,
     ):
-        self.algorithm, self.env, self.keys, self.episodes = algorithm, env, seed_keys(seeds), episodes
+        self.algorithm, self.env, self.episodes, self.layout = algorithm, env, episodes, Layout(devices)
         # One copy for all seeds, and an argument of what is compiled, not a constant in it.
-        self.plan, self.shared = algorithm.plan, jax.device_put(shared)
-        self._init: Any = jax.jit(jax.vmap(self._start, (0, None)))
-        self._evaluate: Any = jax.jit(jax.vmap(self._returns))
-        self._warm_up: Any = jax.jit(jax.vmap(self._fill), donate_argnums=0)
-        self._advance: Any = jax.jit(jax.vmap(partial(self._updates, chunk), (0, None)), donate_argnums=0)
+        self.plan, self.shared, self.keys = algorithm.plan, self.layout.put(shared), self.layout.put(seed_keys(seeds))
+        jit, loop, whole = self.layout.jit, self.layout.loop, self.layout.whole
+        self._init = jit(jax.vmap(self._start, (0, None)), (whole, whole), loop)
+        self._evaluate = jit(jax.vmap(self._returns), (loop,), whole)
+        self._warm_up = jit(jax.vmap(self._fill), (loop,), loop, donate_argnums=0)
+        updates = jax.vmap(partial(self._updates, chunk), (0, None))
+        self._advance = jit(updates, (loop, whole), (loop, whole), donate_argnums=0)
 
     def _start(self, key: PRNGKeyArray, shared: PyTree) -> Loop:
         init_key, start_key = jax.random.split(stream(key, INIT))
         train = self.algorithm.init(self.env.spec, shared, key=init_key)
         carry = start(self.env, self.algorithm.actor(train.policy), self.plan.lanes, start_key)
-        return settled(Loop(train, carry, key, jnp.zeros((), jnp.int32)))
+        return laid(settled(Loop(train, carry, key, jnp.zeros((), jnp.int32))))
 
     def _fill(self, loop: Loop) -> Loop:
         """The warm-up, in pieces: it may be longer than any batch that fits."""
@@ -55,7 +65,7 @@ class DeviceLoop:
         def store(loop: Loop, steps: int, number: Array | int) -> Loop:
             actor, key = warmup_actor(self.algorithm, loop.train.policy), stream(loop.key, WARMUP, number)
             carry, batch, _ = collect(self.env, actor, loop.carry, steps, key)
-            return settled(loop._replace(train=self.algorithm.store(loop.train, batch), carry=carry))
+            return laid(settled(loop._replace(train=self.algorithm.store(loop.train, batch), carry=carry)))
 
         sizes, steps = warmup_pieces(self.plan), self.plan.steps
         whole = sizes.count(steps)
@@ -71,11 +81,11 @@ class DeviceLoop:
         start_key, collect_key, update_key = jax.random.split(stream(loop.key, TRAIN, loop.update), 3)
         actor, carry = self.algorithm.actor(loop.train.policy), loop.carry
         if self.plan.whole_episodes:
-            carry = start(self.env, actor, self.plan.lanes, start_key, stagger=False)
+            carry = spread(start(self.env, actor, self.plan.lanes, start_key, stagger=False))
         carry, batch, ended = collect(self.env, actor, carry, self.plan.steps, collect_key)
         train, metrics = self.algorithm.update(loop.train, batch, shared, update_key)
         seen = experience_seen(batch) | metrics | episodes_seen(ended)
-        return settled(Loop(train, carry, loop.key, loop.update + 1)), seen
+        return laid(settled(Loop(train, carry, loop.key, loop.update + 1))), seen
 
     def _returns(self, loop: Loop) -> dict[str, Array]:
         key = stream(loop.key, EVALUATE, loop.update)
@@ -88,7 +98,7 @@ class DeviceLoop:
         return self._init(self.keys, self.shared)
 
     def shapes(self) -> Loop:
-        return jax.eval_shape(self._init, self.keys, self.shared)
+        return self.layout.placed(jax.eval_shape(self._init, self.keys, self.shared))
 
     def prepare(self, loop: Loop, fresh: bool = False) -> None:
         if isinstance(self.env, Preparable):

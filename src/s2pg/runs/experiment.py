@@ -67,10 +67,13 @@ def resolve(request: Request, env: Env | HostTask) -> tuple[Experiment, Algorith
     return found, built
 
 
-def write_config(out: Path, experiment: Experiment, spec: Spec, demos: Path | None = None) -> None:
-    """Writes `config.json`; of demonstrations it keeps the name, checkpoints keep their fingerprint."""
+def write_config(out: Path, experiment: Experiment, spec: Spec, demos: Path | None = None, devices: int = 1) -> None:
+    """Writes `config.json`; of demonstrations it keeps the name, checkpoints keep their fingerprint.
+
+    How many devices share the lanes is a note on hardware: a run may go on with another number.
+    """
     facts: dict[str, Any] = {"demos": demos.name} if demos else {}
-    facts |= {"versions": provenance.versions(), "hardware": provenance.hardware()}
+    facts |= {"versions": provenance.versions(), "hardware": provenance.hardware() | {"devices_used": devices}}
     config = {"schema": SCHEMA, **dataclasses.asdict(experiment), "spec": _spec_to_json(spec), **facts}
     write_object(out / CONFIG, config)
 

@@ -30,6 +30,7 @@ class Request:
     resume: bool = False
     demos: Path | None = None  # demonstrations, for algorithms that imitate
     log: tuple[str, ...] | None = None  # trackers by name; None is TensorBoard, where it is installed
+    devices: int = 1  # that share the lanes
 
     def check(self) -> None:
         """Refuses numbers that no run can have."""

@@ -23,6 +23,7 @@ from s2pg.io.atomic import SUFFIX
 from s2pg.io.lock import NAME as LOCK
 from s2pg.io.lock import Lock, locked
 from s2pg.io.trackers import Tracker, find_trackers
+from s2pg.loops import layout
 from s2pg.runs import training
 from s2pg.runs.demonstrated import demonstrated
 from s2pg.runs.experiment import Experiment, check_resumable, read_config, resolve, write_config
@@ -47,6 +48,7 @@ def train(
     borders: int = 50,
     demos: str | Path | None = None,
     log: Sequence[str] | None = None,
+    devices: int = 1,
     shared: PyTree = (),
     report: Callable[[training.Border], None] = lambda border: None,
     say: Callable[[str], None] = print,
@@ -59,14 +61,15 @@ def train(
     -KERNEL. There are about `borders` evaluations and checkpoints on the way. `demos` is a file or folder of
     demonstrations, which gail, lsiq and bc learn from (docs/demos.md), or the run that distill asks. `log` names
     trackers, tensorboard, wandb or your own (`register_tracker`); left out, TensorBoard where it is installed.
-    `shared` are arrays that an algorithm of your own reads in every seed: one copy for all, in no checkpoint.
+    `devices` of this machine share the lanes of a task that runs on them. `shared` are arrays that an algorithm of your
+    own reads in every seed: one copy for all, in no checkpoint.
     """
     env = make(env) if isinstance(env, str) else env
     task, options = describe(env)
     request = Request(
         algorithm, task, options, memory, kernel, critic, hyper or {}, steps, tuple(seeds), episodes, borders,
         Path(out) if out else None, resume, Path(demos) if demos else None,
-        None if log is None else tuple(log),
+        None if log is None else tuple(log), devices,
     )  # fmt: skip
     return start(request, env, shared=shared, report=report, say=say)
 
@@ -92,13 +95,14 @@ def start(
         if experiment.task in ROBOTS:
             say(told_backend(experiment.task, experiment.options["backend"]))
         if not (out / training.CONFIG).exists() or experiment.steps > read_config(out)[0].steps:
-            write_config(out, experiment, env.spec, request.demos)
+            write_config(out, experiment, env.spec, request.demos, request.devices)
         schedule = experiment.hyper.get("anneal_updates", 0) * built.plan.lanes * built.plan.steps
         if 0 < schedule < experiment.steps - built.plan.lanes * built.plan.steps:
             say(f"the learning rate reaches 0 after {schedule:,} steps; what follows learns nothing")
         training.train(
             built, env, seeds=experiment.seeds, steps=experiment.steps, out=out, chunk=experiment.chunk,
             episodes=experiment.episodes, resume=request.resume, shared=shared, trackers=trackers,
+            devices=request.devices,
             report=report, say=say, guard=lock.check,
         )  # fmt: skip
     return Run(out)
@@ -131,6 +135,7 @@ def prepare(
     if (out / training.CONFIG).exists():
         experiment = _same(out, experiment, request)
         built = experiment.build(spec)
+    layout.check(request.devices, env, built.plan.lanes)
     if labels.parse(experiment.memory).label.needs_slope and experiment.critic != CRITIC:
         say(f"{experiment.memory} learns memory through its critic; the policy's view seldom tells that enough")
     shared = demonstrated(built, experiment, spec, request.demos, say) if request.demos else shared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 import signal
@@ -29,7 +30,7 @@ from s2pg.io.checkpoint import Checkpoints
 from s2pg.io.folder import CHECKPOINTS, CONFIG, DIVERGED, METRICS, POLICIES, policy_file, read_meta
 from s2pg.io.sinks import MetricsFile, Row, write_object
 from s2pg.io.trackers import Tracker, tracking
-from s2pg.loops import DeviceLoop, HostLoop, Loop, Looper
+from s2pg.loops import DeviceLoop, HostLoop, Loop, Looper, layout
 from s2pg.rollout import OBSERVATIONS, REWARDS
 from s2pg.types import Spec
 
@@ -120,6 +121,7 @@ def train(
     keep: int = 3,
     shared: PyTree = (),
     trackers: Sequence[type[Tracker]] = (),
+    devices: int = 1,
     report: Callable[[Border], None] = lambda border: None,
     say: Callable[[str], None] = lambda line: None,
     guard: Callable[[], None] = lambda: None,
@@ -127,9 +129,10 @@ def train(
     """Trains all seeds side by side for `steps` environment steps each; returns the run folder.
 
     `steps`, the warm-up included, is rounded up to whole chunks. With `resume`, goes on from the newest checkpoint, if
-    there is one; with other `shared` data than before it is refused. `guard` is called before anything is written at a
-    border, and raises where the folder has become another process'.
+    there is one; with other `shared` data than before it is refused. Lanes on the device are spread over `devices`.
+    `guard` is called before anything is written at a border, and raises where the folder has become another process'.
     """
+    layout.check(devices, env, algorithm.plan.lanes)
     check(algorithm, env.spec, seeds, steps, shared)
     plan, fingerprint = algorithm.plan, checkpoint.fingerprint(shared)
     (out / POLICIES).mkdir(parents=True, exist_ok=True)
@@ -142,7 +145,7 @@ def train(
     files = Checkpoints(out / CHECKPOINTS, keep)
     done, wall = 0, 0.0
     with contextlib.ExitStack() as opened, _within_memory(algorithm, seeds):
-        make = DeviceLoop if isinstance(env, Env) else HostLoop
+        make = functools.partial(DeviceLoop, devices=devices) if isinstance(env, Env) else HostLoop
         looper: Looper = make(algorithm, env, seeds, chunk, episodes, shared)  # pyright: ignore[reportArgumentType]
         opened.callback(looper.close)
         metrics = opened.enter_context(contextlib.closing(MetricsFile(out / METRICS)))

@@ -47,6 +47,7 @@ class DeviceRobot(Env):
     backend: str = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
     dt: float = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    divides: bool = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     robot: Robot = eqx.field(static=True)
     variants: Variants = eqx.field(static=True)
     robot_views: RobotViews = eqx.field(static=True)
@@ -69,6 +70,7 @@ class DeviceRobot(Env):
         if self.setup.integrator == "euler":
             model.opt.integrator = package.mjtIntegrator.mjINT_EULER
         self.simulator = SIMULATORS[backend](id, model, self.setup)
+        self.divides = self.simulator.divides  # pyright: ignore[reportIncompatibleVariableOverride]
         self.pool, self.hidden = self.variants.pool(self.simulator.model)
         self.robot_views = RobotViews(id, robot, model, self.setup.hide, self.variants.size)
         self.motors = models.motors(model)

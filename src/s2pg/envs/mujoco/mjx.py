@@ -63,6 +63,7 @@ class MjxSimulator(eqx.Module):
     """Steps robots in plain JAX, on any device."""
 
     overflows: ClassVar[bool] = False  # whether a contact or a constraint may find no room
+    divides: ClassVar[bool] = True  # whether lanes may lie on several devices
 
     name: str = eqx.field(static=True)
     model: Any

@@ -31,6 +31,7 @@ class WarpSimulator(eqx.Module):
     """
 
     overflows: ClassVar[bool] = True
+    divides: ClassVar[bool] = False  # XLA cannot cut a call that takes all of them
 
     name: str = eqx.field(static=True)
     sizes: tuple[int, int] = eqx.field(static=True)  # contacts and constraints of one environment
