@@ -11,7 +11,7 @@ ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS" NPROC=1
 # A file's tests stay together: they share what they have compiled.
 PYTEST := $(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile -q
 
-.PHONY: demo docs test test-slow lint install sb3 sb3-compare clean
+.PHONY: demo docs test test-slow lint install sb3 sb3-compare sb3-evaluate clean
 
 demo: $(STAMP)
 	$(BIN)/s2pg demo
@@ -39,12 +39,15 @@ docs: $(STAMP)
 	$(BIN)/zensical build --strict
 	@echo "the site begins at .site/html/index.html"
 
-# Another library learns on one of our tasks; and both are timed on the same one.
+# Another library learns on one of our tasks; both are timed on the same one; and it evaluates a policy of ours, RUN.
 sb3: $(SB3_STAMP)
 	$(SB3)/bin/python benchmarks/sb3/train.py
 
 sb3-compare: $(SB3_STAMP)
 	$(SB3)/bin/python benchmarks/sb3/compare.py --out benchmarks/sb3/cpu.json
+
+sb3-evaluate: $(SB3_STAMP)
+	$(SB3)/bin/python benchmarks/sb3/evaluate.py $(RUN)
 
 $(SB3_STAMP): pyproject.toml constraints.txt
 	test -x $(SB3)/bin/python || $(PYTHON) -m venv $(SB3)

@@ -164,6 +164,24 @@ def test_what_nobody_needs_is_left_out_and_what_is_known_is_computed():
     assert [node.op_type for node in model.graph.node] == ["Mul", "Identity"]
 
 
+def test_operations_are_few_and_only_joined_where_that_says_the_same():
+    from s2pg.io.onnx import convert
+
+    def function(x):
+        whole, one = x.astype(jnp.int32), x[:1] @ x.T
+        joined = jnp.clip(jax.nn.relu(x @ x.T + 1.0 * x[:, :1] + 0.0), -1.0, 40.0)
+        return joined, (whole @ whole.T + 1).astype(jnp.float32), jnp.broadcast_to(one, (2, 2)) + joined
+
+    model, x = convert(function, {"x": (2, 3)}, ("a", "b", "c")), np.float32([[1, -2, 3], [4, 5, 6]])
+    kinds = [node.op_type for node in model.graph.node]
+    assert [kinds.count(name) for name in ("Gemm", "Relu", "Clip", "MatMul", "Max", "Mul", "Expand")] == [
+        1, 1, 1, 2, 0, 0, 0,
+    ]  # fmt: skip
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for found, expected in zip(session.run(None, {"x": x}), function(x), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("function", "name"),
     [

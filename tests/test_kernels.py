@@ -150,7 +150,7 @@ def ode(solver, substeps, fastest=1.0):
 def test_one_euler_step_is_the_map_written_by_hand():
     cell = ode("euler", 1, fastest=0.7)
     x, z = jnp.array([0.3, -1.2]), jnp.array([0.5, -0.8, 0.1])
-    hidden = np.tanh(np.asarray(cell.project(x) + cell.recurrent(z)))
+    hidden = np.tanh(np.asarray(cell.inputs(x) + cell.recurrent(z)))
     goal, gate = np.split(hidden @ np.asarray(cell.field.weight) + np.asarray(cell.field.bias), 2)
     by_hand = z + 0.7 / (1 + np.exp(-gate - np.array([0.0, -1.5, -3.0]))) * (np.tanh(goal) - z)
     np.testing.assert_allclose(cell.advance(cell.project(x), z), by_hand, rtol=1e-6)
@@ -165,7 +165,7 @@ def test_solvers_converge_with_their_order():
             return jax.tree.map(lambda leaf: 2.0 * leaf.astype(jnp.float64), ode(solver, substeps))
 
         cell = made_wide("euler", 1)
-        projected, field = cell.project(x), eqx.filter_jit(cell.rate)
+        projected, field = cell.project(x), eqx.filter_jit(cell.pull)  # which is dz/dt, `fastest` being 1
         exact = solve_ivp(lambda t, z: field(projected, z), (0.0, 1.0), np.asarray(z), rtol=1e-11, atol=1e-11)
         for solver, order in (("euler", 1), ("heun", 2), ("bosh3", 3)):
             cells = (made_wide(solver, substeps) for substeps in (4, 8))
@@ -178,7 +178,7 @@ def test_solvers_converge_with_their_order():
 def test_stages_written_out_do_what_diffrax_does(solver):
     cell, theirs = ode(solver, 3, fastest=3.0), {"euler": "Euler", "heun": "Heun", "bosh3": "Bosh3"}
     projected, z = cell.project(jnp.array([0.3, -1.2])), jnp.array([0.5, -0.8, 0.1])
-    terms, by_steps = diffrax.ODETerm(lambda t, z, x: cell.rate(x, z)), diffrax.StepTo(jnp.linspace(0.0, 1.0, 4))
+    terms, by_steps = diffrax.ODETerm(lambda t, z, x: 3.0 * cell.pull(x, z)), diffrax.StepTo(jnp.linspace(0.0, 1.0, 4))
     found = diffrax.diffeqsolve(
         terms, getattr(diffrax, theirs[solver])(), 0.0, 1.0, None, z, projected, stepsize_controller=by_steps
     )

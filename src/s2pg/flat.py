@@ -53,12 +53,9 @@ class FlatPolicy:
     def split(self, state: Float[Array, " M"]) -> tuple[State, Array]:
         """Undoes `join`: (z, previous action)."""
         leaves, form = jax.tree.flatten(jax.eval_shape(self.actor.initial))
-        ends = np.cumsum([0, *(math.prod(leaf.shape) for leaf in leaves)]).tolist()
-        parts = [
-            state[begin:end].reshape(leaf.shape).astype(leaf.dtype)
-            for leaf, begin, end in zip(leaves, ends, ends[1:], strict=False)
-        ]
-        return jax.tree.unflatten(form, parts), state[ends[-1] :]
+        *parts, previous = jnp.split(state, np.cumsum([math.prod(leaf.shape) for leaf in leaves], dtype=int).tolist())
+        parts = [part.reshape(leaf.shape).astype(leaf.dtype) for leaf, part in zip(leaves, parts, strict=True)]
+        return jax.tree.unflatten(form, parts), previous
 
     def step(
         self, obs: Float[Array, " N"], state: Float[Array, " M"], first: Any, key: PRNGKeyArray | None = None

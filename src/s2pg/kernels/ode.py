@@ -61,26 +61,35 @@ class NeuralODE(Cell):
         return self.recurrent.weight.shape[0]
 
     def project(self, x: Array) -> Array:
-        return self.inputs(x)
+        """All of the hidden layer that is the same in every stage, biases included."""
+        return x @ self.inputs.weight + (self.inputs.bias + self.recurrent.bias)
 
-    def rate(self, projected: Array, z: Array) -> Array:
-        """dz/dt."""
-        goal, gate = jnp.split(self.field(jnp.tanh(projected + self.recurrent(z))), 2)
-        return self.fastest * jax.nn.sigmoid(gate + spread(self.size)) * (jnp.tanh(goal) - z)
+    def pull(self, projected: Array, z: Array) -> Array:
+        """dz/dt, in units of `fastest`."""
+        hidden = jnp.tanh(projected + z @ self.recurrent.weight)
+        shift = jnp.concatenate([jnp.zeros(self.size), spread(self.size)])
+        goal, gate = jnp.split(hidden @ self.field.weight + (self.field.bias + shift), 2)
+        return jax.nn.sigmoid(gate) * (jnp.tanh(goal) - z)
 
     def advance(self, projected: Array, z: Array) -> Array:
         stages, step = SOLVERS[self.solver]
-        dt = 1.0 / self.substeps
+        reach = self.fastest / self.substeps
         for _ in range(self.substeps):
-            rates = [self.rate(projected, z)]
+            pulls = [self.pull(projected, z)]
             for weights in stages:
-                rates.append(self.rate(projected, _moved(z, dt, weights, rates)))
-            z = _moved(z, dt, step, rates)
+                pulls.append(self.pull(projected, _moved(z, reach, weights, pulls)))
+            z = _moved(z, reach, step, pulls)
         return z
 
 
-def _moved(z: Array, dt: float, weights: tuple[float, ...], rates: list[Array]) -> Array:
-    return z + sum(dt * weight * rate for weight, rate in zip(weights, rates, strict=True) if weight)
+def _moved(z: Array, reach: float, weights: tuple[float, ...], pulls: list[Array]) -> Array:
+    """Adds pulls of the same weight up before they are scaled: on a robot every operation counts."""
+    shares: dict[float, Array] = {}
+    for weight, pull in zip(weights, pulls, strict=True):
+        shares[weight] = shares[weight] + pull if weight in shares else pull
+    for weight, pull in shares.items():
+        z = z + reach * weight * pull if weight else z
+    return z
 
 
 class ODEKernel(RecurrentKernel):

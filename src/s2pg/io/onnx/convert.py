@@ -16,6 +16,7 @@ from jax.extend import core
 from s2pg.errors import UserError
 from s2pg.io.onnx.graph import Graph, Operation, Value
 from s2pg.io.onnx.rules import MOVES, RULES, inexpressible
+from s2pg.io.onnx.tidy import tidied
 
 # What other primitives are made of, by the parameter that holds it.
 CALLS = {
@@ -36,9 +37,9 @@ def convert(
     given = [Value(name, shape, np.dtype(np.float32)) for name, shape in inputs.items()]
     operations: list[Operation] = []
     results = _inline(traced.jaxpr, traced.consts, given, operations)
-    operations, results = _folded(_needed(operations, results), results)
+    operations, results = tidied(*_folded(_needed(operations, results), results))
     graph = Graph()
-    for operation in operations:
+    for operation in _needed(operations, results):
         _write(graph, operation)
     for name, result in zip(outputs, results, strict=True):
         graph.node("Identity", [result], name)

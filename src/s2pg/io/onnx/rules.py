@@ -10,6 +10,7 @@ import numpy as np
 
 from s2pg.errors import UserError
 from s2pg.io.onnx.graph import Graph, Operation
+from s2pg.io.onnx.tidy import GEMM, only, product
 
 Rule = Callable[[Graph, Operation], Any]
 
@@ -73,9 +74,11 @@ def broadcast(graph: Graph, op: Operation) -> None:
     shape = tuple(kept.get(axis, 1) for axis in range(len(out.shape)))
     if shape == out.shape:
         reshape(graph, op)
-    else:
-        lined = graph.node("Reshape", [op.inputs[0], np.array(shape, np.int64)])
-        graph.node("Expand", [lined, np.array(out.shape, np.int64)], out.name)
+        return
+    lined = op.inputs[0]
+    if shape != lined.shape:
+        lined = graph.node("Reshape", [lined, np.array(shape, np.int64)])
+    graph.node("Expand", [lined, np.array(out.shape, np.int64)], out.name)
 
 
 def cut(graph: Graph, op: Operation) -> None:
@@ -120,7 +123,7 @@ def dot(graph: Graph, op: Operation) -> None:
     """A matrix product where it is one, Einstein's sum convention for the rest."""
     (left, right), batch = op.params["dimension_numbers"]
     a, b = op.inputs[:2]
-    if (left, right, batch) == ((1,), (0,), ((), ())) and len(a.shape) == len(b.shape) == 2:
+    if product(op):
         graph.node("MatMul", [a, b], op.outputs[0].name)
         return
     letters = iter(string.ascii_lowercase)
@@ -149,9 +152,24 @@ def finite(graph: Graph, op: Operation) -> None:
 
 
 def clamp(graph: Graph, op: Operation) -> None:
-    """Within bounds, which may be arrays."""
+    """Within bounds: one operator for those that are the same number for all entries."""
     low, x, high = op.inputs
-    graph.node("Min", [graph.node("Max", [x, low]), high], op.outputs[0].name)
+    if only(low) is None or only(high) is None:
+        graph.node("Min", [graph.node("Max", [x, low]), high], op.outputs[0].name)
+    else:
+        graph.node("Clip", [x, only(low), only(high)], op.outputs[0].name)
+
+
+def larger(graph: Graph, op: Operation) -> None:
+    """Against 0 it has a name of its own, under which runtimes make it a part of the product before it."""
+    x = [each for each in op.inputs if only(each) != 0.0]
+    relu = len(x) == 1 and x[0].shape == op.outputs[0].shape and op.outputs[0].dtype == np.float32
+    graph.node("Relu" if relu else "Max", x if relu else op.inputs, op.outputs[0].name)
+
+
+def gemm(graph: Graph, op: Operation) -> None:
+    """A matrix product and what is added to it; `tidy` finds them."""
+    graph.node("Gemm", op.inputs, op.outputs[0].name)
 
 
 def cast(graph: Graph, op: Operation) -> None:
@@ -214,7 +232,7 @@ def added_up(graph: Graph, op: Operation) -> None:
 
 RULES: dict[str, Rule] = {
     "add": same("Add"), "sub": same("Sub"), "mul": same("Mul"), "div": same("Div"), "neg": same("Neg"),
-    "add_any": same("Add"), "max": same("Max"), "min": same("Min"), "pow": same("Pow"), "rem": same("Mod", fmod=1),
+    "add_any": same("Add"), "max": larger, "min": same("Min"), "pow": same("Pow"), "rem": same("Mod", fmod=1),
     "abs": same("Abs"), "sign": same("Sign"), "floor": same("Floor"), "ceil": same("Ceil"), "round": nearest,
     "exp": same("Exp"), "log": same("Log"), "sqrt": same("Sqrt"), "logistic": same("Sigmoid"), "erf": same("Erf"),
     "rsqrt": after(same("Sqrt"), "Reciprocal"), "log1p": after(with_number("Add", 1.0), "Log"),
@@ -235,6 +253,7 @@ RULES: dict[str, Rule] = {
     "concatenate": lambda graph, op: graph.node(
         "Concat", op.inputs, op.outputs[0].name, axis=int(op.params["dimension"])
     ),
-    "dot_general": dot, "reduce_sum": summed, "reduce_max": reduced("ReduceMax"), "reduce_min": reduced("ReduceMin"),
-    "reduce_prod": reduced("ReduceProd"), "argmax": best("ArgMax"), "argmin": best("ArgMin"), "cumsum": added_up,
+    "dot_general": dot, GEMM: gemm, "reduce_sum": summed, "reduce_max": reduced("ReduceMax"),
+    "reduce_min": reduced("ReduceMin"), "reduce_prod": reduced("ReduceProd"), "argmax": best("ArgMax"),
+    "argmin": best("ArgMin"), "cumsum": added_up,
 }  # fmt: skip
