@@ -30,7 +30,7 @@ def _h5py() -> Any:
     try:
         import h5py  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise UserError("Minari folders need h5py: pip install 's2pg[minari]'") from None
+        raise UserError("Minari folders need h5py: pip install 's2pg[demos]'") from None
     return h5py
 
 
