@@ -325,7 +325,11 @@ def test_lanes_draw_pictures_when_asked_to():
     ("id", "options", "message"),
     [
         ("gym:Pendlum-v1", {}, "cannot make gym:Pendlum-v1"),
-        ("gym:no_such_module:Pendulum-v1", {}, "no_such_module"),
+        (
+            "gym:no_such_module:Pendulum-v1",
+            {},
+            "(No module named 'no_such_module'): install what brings no_such_module",
+        ),
         ("gym:Pendulum-v1", {"colour": "red"}, "colour"),
         ("gym:test/Broken-v0", {}, "cannot make gym:test/Broken-v0: no licence found"),
         ("gym:Pendulum-v1", {"hide": 3}, "cannot hide entry 3 of gym:Pendulum-v1: it has entries 0 to 2"),

@@ -97,7 +97,7 @@ def test_an_expert_that_remembers_is_not_imitated_without_memory(algorithm, tmp_
     assert scores(algorithm, env, "none", tmp_path / "run", [0, 1], steps, **given).max() <= 0.75
 
 
-# The episode ends as the walker arrives, at a goal far to the side a little before: once there it hops to and fro, which
+# The episode ends as the walker arrives, at a goal far to the side a little before: there it hops to and fro, which
 # is nearly chaotic. With a speed of 12 it hops for up to four steps, and no setting that was tried reached 0.9.
 WALK, WALKERS_RETURN = PointMassGoal(horizon=20, speed=10.0), 1.69
 WALKING = {

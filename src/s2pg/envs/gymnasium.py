@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from s2pg.envs.adapter import Hide, Horizon, attempt, given, hidden, limit
+from s2pg.envs.adapter import Hide, Horizon, attempt, given, hidden, limit, package
 from s2pg.envs.base import seconds
 from s2pg.envs.host import Action, Lanes, Outcome
 from s2pg.envs.spaces import KNOWN, from_gymnasium
@@ -18,6 +18,7 @@ from s2pg.errors import UserError
 from s2pg.types import CRITIC, POLICY, PREVIOUS_ACTION, Space, Spec
 
 PREFIX = "gym:"
+REMEDIES = {"popgym": "pip install 's2pg[popgym]'"}
 UNLIMITED = 10_000  # where episodes of an environment without a time limit are cut
 
 
@@ -109,7 +110,11 @@ class GymTask:
         return f"GymTask({', '.join([repr(self.id), *(f'{name}={value!r}' for name, value in self.options.items())])})"
 
     def _make(self, **more: Any) -> gymnasium.Env:
-        return attempt(self.id, lambda: gymnasium.make(self.id.removeprefix(PREFIX), **self._options, **more))
+        name = self.id.removeprefix(PREFIX)
+        module = name.rpartition(":")[0]  # Gymnasium imports it too, but does not say how to get it
+        if module:
+            package(module, self.id, REMEDIES.get(module, f"install what brings {module}"))
+        return attempt(self.id, lambda: gymnasium.make(name, **self._options, **more))
 
     def read(self, observation: Any) -> dict[str, np.ndarray]:
         """Shows an observation of the environment as views: what a session wants where that is no vector."""
