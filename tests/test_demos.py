@@ -521,7 +521,7 @@ def test_without_h5py_a_line_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "main_data.hdf5").touch()
     for call in (lambda: demos.read(tmp_path), lambda: demos.write(tmp_path / "a.minari", demonstrations())):
-        with pytest.raises(UserError, match=r"need h5py: pip install 's2pg\[minari\]'"):
+        with pytest.raises(UserError, match=r"need h5py: pip install 's2pg\[demos\]'"):
             call()
 
 
