@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import time
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -157,9 +158,31 @@ def test_a_line_on_a_task_tells_who_is_quick(tmp_path: Path):
     run(tmp_path / "b", [9.5, 9.5], start=9.5, memory="none")
     report = made(tmp_path)
     # The scale goes from 0 to 10: 9 is reached at step 200 by one, at step 100, after 10 seconds, by the other.
-    assert "`none` is the first to reach 9.000, after 10 s" in on_task(
-        report.found.on("recall"), report.scales["recall"]
-    )
+    about = report.found.on("recall"), report.scales["recall"]
+    assert "`none` is the first to reach 9.000, after 10 s of training" in on_task(*about)
+    assert "`none` is the first to reach 9.000, after 100 steps" in on_task(*about, seconds=False)
+
+
+def test_a_page_without_seconds_has_none_in_words_either(tmp_path: Path):
+    for name in ("none", "s2pg"):
+        run(tmp_path / name, [10.0, 10.0], memory=name)
+    pages = {seconds: render(made(tmp_path, seconds=seconds)) for seconds in (True, False)}
+    assert " s of training" in pages[True] and " s of training" not in pages[False]
+
+
+def test_a_machine_is_listed_once_however_many_of_its_devices_a_run_used(tmp_path: Path):
+    for name, more in {
+        "none": {},
+        "s2pg": {"devices_used": 1, "machine": "x86_64"},
+        "oracle": {"devices_used": 4},
+    }.items():
+        run(tmp_path / name, [1.0], memory=name, hardware={"device": "H200", "cores": 8} | more)
+    text = render(made(tmp_path))
+    (listed,) = re.findall(r'<ul class="makers">(.*?)</ul>', text)
+    assert sorted(re.findall(r"</b> (.*?)</li>", listed)) == [
+        "H200, 8 cores, 4 devices used; jax 0.10.2", "H200, 8 cores; jax 0.10.2"
+    ]  # fmt: skip
+    assert sorted(Counter(re.findall(r"Made on (.), below", text)).values()) == [1, 2]
 
 
 def test_runs_that_differ_in_seeds_alone_are_one_cell(tmp_path: Path):

@@ -91,9 +91,8 @@ def _sections(report: Report) -> list[tuple[str, str, str]]:
         return [("summary", "Summary", "<p>No run has returns yet.</p>"), _failures(report)]
     value = NAMES.get(found.value, found.value)
     lead, *rest = words.summary(found, scales)
-    tasks = "".join(
-        f"<li>{_marked(f'`{task}`: ' + words.on_task(found.on(task), scales[task]))}</li>" for task in found.tasks
-    )
+    told = {task: words.on_task(found.on(task), scales[task], report.seconds) for task in found.tasks}
+    tasks = "".join(f"<li>{_marked(f'`{task}`: {text}')}</li>" for task, text in told.items())
     summary = f"<p class=note>{escape(report.about)}</p>" if report.about else ""
     summary += f'<p class="lead">{_marked(lead)}</p>' + "".join(f"<p>{_marked(text)}</p>" for text in rest)
     layout = "two" if len(found.tasks) <= words.FEW else "stacked"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from s2pg.analysis.comparison import Cell, Comparison
-from s2pg.analysis.report.numbers import aligned, count, duration, listed, number
+from s2pg.analysis.report.numbers import aligned, count, duration, listed, number, short
 from s2pg.analysis.scale import Scale
 from s2pg.analysis.scores import DIMENSIONS, dimensions, reached
 from s2pg.analysis.statistics import Strata, improvement, interval, pooled_iqm
@@ -134,20 +134,19 @@ def _names(names: Sequence[str]) -> str:
     return listed([f"`{name}`" for name in names])
 
 
-def on_task(cells: Sequence[Cell], scale: Scale) -> str:
-    """One line on a task: who is first and second there, and who gets far in the least time."""
+def on_task(cells: Sequence[Cell], scale: Scale, seconds: bool = True) -> str:
+    """One line on a task: who is first and second there, and who gets far soonest, by seconds or by steps."""
     ranks = rank({cell.label: [cell.scores] for cell in cells})
     text = f"`{ranks[0].label}` with {_bracketed(ranks[0])}"
     if len(ranks) > 1 and ranks[0].middle == ranks[1].middle:
         text = f"`{ranks[0].label}` and `{ranks[1].label}` are level with {_bracketed(ranks[0])}"
     elif len(ranks) > 1:
         text += f", then `{ranks[1].label}` with {_bracketed(ranks[1])}; the lead is {lead(*ranks[:2])}"
-    times = {cell.label: first_reached(cell, scale, cell.points[1]) for cell in cells}
-    quick = min(times, key=lambda label: times[label])
-    if len(ranks) > 1 and np.isfinite(times[quick]):
-        text += (
-            f". `{quick}` is the first to reach {number(target(scale), 4)}, after {duration(times[quick])} of training"
-        )
+    when = {cell.label: first_reached(cell, scale, cell.points[1 if seconds else 0]) for cell in cells}
+    quick = min(when, key=lambda label: when[label])
+    if len(ranks) > 1 and np.isfinite(when[quick]):
+        after = f"{duration(when[quick])} of training" if seconds else f"{short(when[quick])} steps"
+        text += f". `{quick}` is the first to reach {number(target(scale), 4)}, after {after}"
     return text + "."
 
 
