@@ -375,6 +375,16 @@ def test_every_command_has_help_that_keeps_to_the_width_of_the_terminal(command:
     assert max(map(len, lines)) <= 101  # a space of no width counts as one here
 
 
+def test_help_says_what_may_differ_when_a_run_is_resumed_and_what_is_no_longer_bit_for_bit(capsys):
+    told = {}
+    for command in ("train", "distill"):
+        call(command, "--help")
+        told[command] = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "only --steps, --devices and --log may differ" in told["train"]
+    assert "up to rounding, not bit for bit" in told["train"] and "unless --devices differs" in told["train"]
+    assert "only --steps and --log may differ" in told["distill"]
+
+
 def test_the_list_of_commands_says_of_each_what_its_class_does():
     for entry in COMMANDS.values():
         assert (inspect.getdoc(load(entry)) or "").partition("\n")[0] == entry.line

@@ -196,6 +196,19 @@ def test_a_run_goes_on_with_another_number_of_devices(setting, first, then, tmp_
     assert run.experiment == whole.experiment
 
 
+@four
+def test_with_as_many_devices_it_goes_on_bit_for_bit(tmp_path):
+    train("sac-s2pg", tmp_path / "run", 2, 4)
+    run, whole = (train("sac-s2pg", tmp_path / name, 3, 4, resume=True) for name in ("run", "whole"))
+    found, expected = rows(run), rows(whole)
+    assert len(found) == 2 * 3
+    for row, other in zip(found, expected, strict=True):
+        np.testing.assert_equal(row, other)  # where both are NaN they are equal
+    for seed in (0, 1):
+        files = [training.policy_file(each.path, seed).read_bytes() for each in (run, whole)]
+        assert files[0] == files[1]
+
+
 # What is refused, in one line and before anything is written
 
 
@@ -203,6 +216,12 @@ class OneBatch(Recall):
     """A task whose lanes cannot be cut."""
 
     divides: ClassVar[bool] = False
+
+
+class OneBatchOfWarp(OneBatch):
+    """One that a simulator steps, and another could."""
+
+    backend: ClassVar[str] = "warp"
 
 
 def refused(env, devices, out, lanes=8):
@@ -237,11 +256,12 @@ def test_tasks_of_the_host_have_no_lanes_on_devices(tmp_path):
         assert told == "this task is stepped by the host, which has no lanes on devices: --devices must be 1"
 
 
-def test_warp_takes_all_lanes_at_once():
+def test_lanes_that_are_stepped_in_one_batch_stay_on_one_device():
     assert [name for name, simulator in SIMULATORS.items() if not simulator.divides] == ["warp"]
-    told = "^backend=warp steps all lanes in one batch on one device: --devices must be 1, or backend=mjx$"
-    with pytest.raises(UserError, match=told):
-        layout.check(2, OneBatch(k=3), lanes=8)
+    told = "^this task steps all its lanes on one device: --devices must be 1"
+    for task, other in ((OneBatch, ""), (OneBatchOfWarp, ", or backend=mjx")):
+        with pytest.raises(UserError, match=f"{told}{other}$"):
+            layout.check(2, task(k=3), lanes=8)
 
 
 def test_the_command_line_takes_a_number_of_devices(tmp_path, capsys):

@@ -1,5 +1,7 @@
 """Both bridges to Gymnasium: their environments as our lanes, and our tasks as their environments."""
 
+import re
+
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -349,6 +351,15 @@ def test_mistakes_in_a_gymnasium_task_are_told_in_one_line(id, options, message)
     with pytest.raises(UserError) as error:
         tasks.make(id, **options)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_module_that_fails_on_import_is_told_in_one_line(tmp_path, monkeypatch):
+    (tmp_path / "s2pg_broken_module.py").write_text("import sys\nsys.no_such_name\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module, why in {"s2pg_broken_module": "no_such_name", ".relative": "relative import"}.items():
+        with pytest.raises(UserError, match=f"^cannot make gym:{re.escape(module)}:Foo-v0: .*{why}") as error:
+            tasks.make(f"gym:{module}:Foo-v0")
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("views", ["policy", "dict"])

@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 import time
+import types
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from s2pg.cli import main
+from s2pg.cli import study as cli_study
 from s2pg.errors import UserError
 from s2pg.io.checkpoint import Checkpoints
 from s2pg.runs import training
@@ -334,6 +336,28 @@ def test_cores_are_shared_where_there_is_no_gpu(monkeypatch):
         share.share(Resources(), 0)
 
 
+def test_what_fits_is_asked_of_the_memory_that_runs_will_have(monkeypatch):
+    seen, fractions = [], (share.FRACTION, share.OLD_FRACTION)
+    monkeypatch.setattr(share.jax, "devices", lambda: seen.append([os.environ.get(name) for name in fractions]))
+    monkeypatch.delenv(share.FRACTION, raising=False)
+    monkeypatch.setenv(share.OLD_FRACTION, "0.1")
+    share.leave_the_gpu()
+    share.leave_the_gpu(inherited=True)  # by tasks of SLURM, which start in this environment
+    assert seen == [["0.9", None], [None, "0.1"]]
+    assert float(share.Share(4, ("0",), 0.25).environment(0)[share.FRACTION]) == 0.25 * float(seen[0][0])
+    assert [os.environ.get(name) for name in fractions] == [None, "0.1"]
+
+
+def test_workers_of_ray_are_given_one_fraction(monkeypatch):
+    asked = {}
+    fake = types.SimpleNamespace(
+        cluster_resources=lambda: {"GPU": 1}, remote=lambda **given: asked.update(given) or (lambda task: task)
+    )
+    ray._run(fake, [], Path(), Resources(gpu=0.5), "token", local.Stop(), lambda at_work, outcomes: None)
+    given = asked["runtime_env"]["env_vars"]
+    assert (given[share.FRACTION], given[share.OLD_FRACTION]) == ("0.450", "")  # JAX refuses to be told both
+
+
 def test_runs_get_their_share_of_gpus_and_of_the_memory(monkeypatch):
     monkeypatch.setattr(share.jax, "default_backend", lambda: "gpu")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
@@ -367,6 +391,16 @@ def test_slurm_gets_a_script_that_names_what_is_left_to_do(trained, capsys):
         "-m", "s2pg", "study", str(trained / "a.toml"), "--out", str(trained / "out"), "--cell", "recall-ppo-s2pg",
     ]  # fmt: skip
     assert last.startswith("exec ") and (trained / "out" / local.LOGS).is_dir()  # which SLURM would not make
+
+
+def test_cells_of_slurm_have_a_whole_gpu_each(trained, capsys, monkeypatch):
+    parts = []
+    monkeypatch.setattr(cli_study, "share", lambda resources, jobs: share.Share(4, ("0",), 0.25))
+    monkeypatch.setattr(cli_study, "check", lambda study, part: parts.append(part) or {})
+    for on in ("local", "slurm"):
+        args = ["study", str(trained / "a.toml"), "--out", str(trained / "out"), "--on", on, "--dry-run"]
+        assert main(args) == 0
+    assert parts == [0.25, 1.0]
 
 
 def test_a_cell_by_name_has_to_be_one(trained, capsys):

@@ -3,7 +3,8 @@
     L = - E_student log pi(a* | o, z),   a* the teacher's action there
 
 The teacher may see what the student does not, and may have a memory of its own, which is carried along beside the
-student's. Every batch is fresh: with many environments side by side nothing older needs to be kept.
+student's. No batch is kept: the student learns from it in `epochs` passes, and the next one comes from where it is by
+then. On point masses many small batches with more passes taught far more than few large ones (the presets say which).
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Distill:
     ] = None
     """trackers that get all metrics too: tensorboard, wandb (WANDB_MODE=offline needs no network)"""
     resume: bool = False
-    """go on with the run in that folder, or start it; only --steps may differ"""
+    """go on with the run in that folder, or start it; only --steps and --log may differ"""
 
     def __call__(self) -> int:
         taught = Run(self.teacher).experiment

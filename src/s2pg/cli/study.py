@@ -81,9 +81,9 @@ class RunStudy:
             return _show(study, {})
         if self.on == "ray":
             ray.package()
-        leave_the_gpu()
+        leave_the_gpu(inherited=self.on == "slurm")
         shared = share(study.resources, self.jobs)
-        part = study.resources.gpu or 1.0 if self.on == "ray" else shared.part
+        part = {"ray": study.resources.gpu or 1.0, "slurm": 1.0}.get(self.on, shared.part)
         steps = {name: experiment.steps for name, experiment in check(study, part).items()}
         if self.dry_run:
             return _show(study, steps)

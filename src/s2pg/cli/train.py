@@ -109,9 +109,11 @@ class Train:
     ] = None
     """trackers that get all metrics too: tensorboard, wandb (WANDB_MODE=offline needs no network)"""
     devices: Annotated[int, arg(metavar="N")] = 1
-    """GPUs of this machine that share the environments (`lanes`, a multiple of N); for tasks on the device"""
+    """GPUs of this machine that share the environments (`lanes`, a multiple of N); for tasks on the device. Another
+    number gives the same up to rounding, not bit for bit"""
     resume: bool = False
-    """go on with the run in that folder, or start it; only --steps, --devices and --log may differ"""
+    """go on with the run in that folder, or start it; only --steps, --devices and --log may differ. Bit for bit an
+    undisturbed run, unless --devices differs"""
 
     def __call__(self) -> int:
         request = Request(

@@ -111,10 +111,14 @@ class GymTask:
 
     def _make(self, **more: Any) -> gymnasium.Env:
         name = self.id.removeprefix(PREFIX)
-        module = name.rpartition(":")[0]  # Gymnasium imports it too, but does not say how to get it
-        if module:
-            package(module, self.id, REMEDIES.get(module, f"install what brings {module}"))
-        return attempt(self.id, lambda: gymnasium.make(name, **self._options, **more))
+        module = name.rpartition(":")[0]
+
+        def make() -> gymnasium.Env:
+            if module:  # Gymnasium imports it too, but does not say how to get it
+                package(module, self.id, REMEDIES.get(module, f"install what brings {module}"))
+            return gymnasium.make(name, **self._options, **more)
+
+        return attempt(self.id, make)
 
     def read(self, observation: Any) -> dict[str, np.ndarray]:
         """Shows an observation of the environment as views: what a session wants where that is no vector."""

@@ -6,6 +6,7 @@ import abc
 import contextlib
 import functools
 import importlib.util
+import inspect
 import os
 import secrets
 import sys
@@ -77,16 +78,17 @@ class TensorBoard(Tracker):
 class WeightsAndBiases(Tracker):
     """Logs to Weights & Biases, or with WANDB_MODE=offline into the run folder; WANDB_PROJECT names the project.
 
-    A run keeps its id, so that a resumed one goes on there. Only the metrics and `config.json` are sent: no code, no
-    output, no readings of the machine.
+    A run keeps its id, so that a resumed one goes on there. The metrics, `config.json` and wandb's own telemetry (its
+    version, Python's, the platform) are sent: no code, no output, no list of packages, nothing else of the machine.
     """
 
     def __init__(self, folder: Path, resumed: int | None) -> None:
         import wandb  # pyright: ignore[reportMissingImports]
 
         quiet = wandb.Settings(
-            console="off", silent=True, disable_git=True, disable_code=True, x_disable_meta=True, x_disable_stats=True
-        )
+            console="off", silent=True, disable_git=True, disable_code=True, x_disable_meta=True, x_disable_stats=True,
+            x_save_requirements=False, host="",
+        )  # fmt: skip
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "s2pg"), name=folder.resolve().name, id=_own_id(folder),
             dir=str(folder), config=read_object(folder / CONFIG), resume="allow", reinit="create_new", settings=quiet,
@@ -105,7 +107,14 @@ class WeightsAndBiases(Tracker):
         _require("wandb", "wandb", "wandb")
         import wandb  # pyright: ignore[reportMissingImports]
 
-        if os.environ.get("WANDB_MODE", "online") == "online" and not wandb.login(prompt=False):
+        # Where a run is open already there is an account, and nobody can log in.
+        if os.environ.get("WANDB_MODE", "online") != "online" or wandb.run is not None:
+            return
+        try:
+            known = wandb.login(prompt=False, verify=False)  # no server is asked: a run outlives one that is away
+        except (wandb.errors.AuthenticationError, ValueError) as error:
+            raise UserError(f"--log wandb cannot log in: {' '.join(str(error).split())}") from error
+        if not known:
             raise UserError("--log wandb has no account here: `wandb login` names one, WANDB_MODE=offline needs none")
 
 
@@ -127,7 +136,8 @@ def _require(name: str, package: str, extra: str) -> None:
 def _installed(package: str) -> bool:
     if package in sys.modules:
         return sys.modules[package] is not None
-    return importlib.util.find_spec(package) is not None
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None  # a mere folder of that name has none
 
 
 TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
@@ -137,8 +147,11 @@ def register_tracker(name: str, tracker: type) -> None:
     """Makes a tracker of your own known to `s2pg.train(..., log=[name])`."""
     if not (isinstance(tracker, type) and issubclass(tracker, Tracker)):
         raise UserError(f"tracker '{name}' must be a subclass of s2pg.io.trackers.Tracker, not {tracker!r}")
-    if TRACKERS.get(name, tracker).__qualname__ != tracker.__qualname__:
-        raise UserError(f"there is a tracker '{name}' already: {TRACKERS[name].__name__}")
+    known = TRACKERS.get(name, tracker)
+    if (known.__module__, known.__qualname__) != (tracker.__module__, tracker.__qualname__):
+        raise UserError(f"there is a tracker '{name}' already: {known.__name__}")
+    if inspect.isabstract(tracker):
+        raise UserError(f"tracker '{name}' is unfinished: it has no {', '.join(sorted(tracker.__abstractmethods__))}")
     TRACKERS[name] = tracker
 
 
@@ -171,21 +184,24 @@ def tracking(
     """Hands out a function that shows rows to all trackers. One that fails is told and left: a run outlives it."""
     opened: list[Tracker] = []
 
-    def attempt(tracker: type[Tracker], act: Callable[[], Any]) -> Any:
+    def attempt(tracker: type[Tracker], act: Callable[[], Any]) -> bool:
         try:
-            return act()
+            act()
         except Exception as error:
-            say(f"{tracker.__name__} failed ({type(error).__name__}: {error}): the run goes on without it")
-            return None
+            why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            say(f"{tracker.__name__} failed ({why}): the run goes on without it")
+            return False
+        return True
 
     for each in trackers:
-        if made := attempt(each, functools.partial(each, folder, resumed)):
-            opened.append(made)
+        attempt(each, lambda each=each: opened.append(each(folder, resumed)))
 
     def write(rows: Sequence[Row]) -> None:
         for tracker in list(opened):
-            if attempt(type(tracker), lambda tracker=tracker: (tracker.write(rows), True)) is None:
+            if not attempt(type(tracker), functools.partial(tracker.write, rows)):
                 opened.remove(tracker)
+                with contextlib.suppress(Exception):  # it was told already
+                    tracker.close()
 
     try:
         yield write

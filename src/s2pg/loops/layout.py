@@ -26,7 +26,8 @@ def check(devices: int, env: Env | HostTask, lanes: int) -> None:
     if not isinstance(env, Env):
         raise UserError("this task is stepped by the host, which has no lanes on devices: --devices must be 1")
     if not env.divides:
-        raise UserError("backend=warp steps all lanes in one batch on one device: --devices must be 1, or backend=mjx")
+        other = ", or backend=mjx" if getattr(env, "backend", None) == "warp" else ""
+        raise UserError(f"this task steps all its lanes on one device: --devices must be 1{other}")
     there = jax.local_devices()
     if devices > len(there):
         raise UserError(f"there are no {devices} devices: JAX sees {len(there)} here, of kind {there[0].device_kind}")

@@ -47,7 +47,7 @@ def train(
     episodes: int | None = None,
     borders: int = 50,
     demos: str | Path | None = None,
-    log: Sequence[str] | None = None,
+    log: str | Sequence[str] | None = None,
     devices: int = 1,
     shared: PyTree = (),
     report: Callable[[training.Border], None] = lambda border: None,
@@ -60,7 +60,7 @@ def train(
     presets. The run folder is `out`, by default runs/TASK-ALGORITHM-MEMORY, with another kernel than the usual one
     -KERNEL. There are about `borders` evaluations and checkpoints on the way. `demos` is a file or folder of
     demonstrations, which gail, lsiq and bc learn from (docs/demos.md), or the run that distill asks. `log` names
-    trackers, tensorboard, wandb or your own (`register_tracker`); left out, TensorBoard where it is installed.
+    one tracker or several, tensorboard, wandb or your own (`register_tracker`); left out, TensorBoard if installed.
     `devices` of this machine share the lanes of a task that runs on them. `shared` are arrays that an algorithm of your
     own reads in every seed: one copy for all, in no checkpoint.
     """
@@ -69,7 +69,7 @@ def train(
     request = Request(
         algorithm, task, options, memory, kernel, critic, hyper or {}, steps, tuple(seeds), episodes, borders,
         Path(out) if out else None, resume, Path(demos) if demos else None,
-        None if log is None else tuple(log), devices,
+        None if log is None else (log,) if isinstance(log, str) else tuple(log), devices,
     )  # fmt: skip
     return start(request, env, shared=shared, report=report, say=say)
 

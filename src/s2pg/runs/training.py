@@ -150,6 +150,7 @@ def train(
         opened.callback(looper.close)
         metrics = opened.enter_context(contextlib.closing(MetricsFile(out / METRICS)))
         found = None
+        logged = resume and metrics.size() > 0  # rows by a process before this one
         if resume:
             like, replay = _split(looper.shapes())
             found = files.latest(looper.pack(like), replay)
@@ -181,7 +182,7 @@ def train(
             return out
         (out / DIVERGED).unlink(missing_ok=True)
         # Rows after the checkpoint are written again: trackers may hide those that an earlier process left.
-        track = opened.enter_context(tracking(trackers, out, at(done) if resume else None, say))
+        track = opened.enter_context(tracking(trackers, out, at(done) if logged else None, say))
         stop = opened.enter_context(_Stop(say))
         begun = Border(at(done) if found else 0, at(chunks), [])
         report(begun._replace(compiled=False))

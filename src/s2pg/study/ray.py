@@ -18,7 +18,7 @@ from s2pg.io import lock
 from s2pg.study.cells import FAILED, STOPPED, Outcome
 from s2pg.study.local import POLL_S, Stop, Watch
 from s2pg.study.plan import Cell, Resources
-from s2pg.study.share import FRACTION, THREADS, USED
+from s2pg.study.share import FRACTION, OLD_FRACTION, THREADS, USED
 from s2pg.study.worker import MISTAKE, from_json, to_json, train
 
 
@@ -62,7 +62,7 @@ def _run(
     cpus = resources.cpus or 1
     gpu = resources.gpu if ray.cluster_resources().get("GPU") else 0
     environment = dict.fromkeys(THREADS, str(cpus)) if resources.cpus or not gpu else {}
-    environment |= {FRACTION: f"{USED * gpu:.3f}"} if gpu else {"JAX_PLATFORMS": "cpu"}
+    environment |= {FRACTION: f"{USED * gpu:.3f}", OLD_FRACTION: ""} if gpu else {"JAX_PLATFORMS": "cpu"}
     # One task a process: its memory is free again afterwards, and no compiled program meets another run's.
     task = ray.remote(
         num_cpus=cpus, num_gpus=gpu, max_calls=1, max_retries=resources.retries, retry_exceptions=False,

@@ -39,15 +39,21 @@ class Share(NamedTuple):
         return found
 
 
-def leave_the_gpu() -> None:
-    """Lets JAX look at the GPUs, for the first time in this process, without taking their memory: the runs need it."""
-    before = os.environ.get(PREALLOCATE)
-    os.environ[PREALLOCATE] = "false"
+def leave_the_gpu(inherited: bool = False) -> None:
+    """Lets JAX look at the GPUs, for the first time in this process, without taking their memory: the runs need it.
+
+    JAX then says of a GPU that it has what a run with one to itself will have: `USED` of it, whatever the environment
+    says. Where runs take their fraction from the environment (`inherited`), so does this process.
+    """
+    names = (PREALLOCATE,) if inherited else (PREALLOCATE, FRACTION, OLD_FRACTION)
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ |= {PREALLOCATE: "false"} | ({} if inherited else {FRACTION: str(USED)})
     try:
         jax.devices()
     finally:
-        os.environ.pop(PREALLOCATE)
-        os.environ |= {} if before is None else {PREALLOCATE: before}
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ |= before
 
 
 def share(resources: Resources, jobs: int | None = None) -> Share:

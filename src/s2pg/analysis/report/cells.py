@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import string
 from collections.abc import Mapping, Sequence
@@ -62,7 +61,7 @@ def settings(found: Comparison, where: Mapping[Path, str]) -> str:
         for name in {name for each in flat for name in each}
         if len({each.get(name) for each in flat if name in each}) > 1
     }
-    makers = _makers([log for _, log in logs])
+    makers = list(dict.fromkeys(_maker(log.config) for _, log in logs))
     parts = []
     for (cell, log), each in zip(logs, flat, strict=True):
         parts.append(_one(cell, log, each, differing, makers, where))
@@ -74,7 +73,7 @@ def _one(
     log: Log,
     each: Mapping[str, str],
     differing: set[str],
-    makers: Mapping[str, str],
+    makers: Sequence[str],
     where: Mapping[Path, str],
 ) -> str:
     shown = "".join(
@@ -82,7 +81,7 @@ def _one(
         for name, value in sorted(each.items(), key=lambda pair: pair[0] not in differing)
     )
     path = where[log.path]
-    maker = list(makers).index(_maker(log.config))
+    maker = makers.index(_maker(log.config))
     return (
         f'<details data-key="{escape(path)}"><summary>{escape(cell.task)}: {escape(cell.label)}'
         f'<span class="faint">{escape(path)}</span></summary><dl>{shown}</dl>'
@@ -121,21 +120,14 @@ def _written(value: Any) -> str:
 
 
 def _maker(config: Mapping[str, Any]) -> str:
-    return json.dumps([config.get("hardware"), config.get("versions")], sort_keys=True)
+    """The machine that made a run, and the versions it had, in a line."""
+    hardware, versions = (config.get(part) or {} for part in ("hardware", "versions"))
+    used = hardware.get("devices_used", 1)
+    devices = f", {used} devices used" if used != 1 else ""
+    machine = f"{hardware.get('device', 'unknown device')}, {hardware.get('cores', '?')} cores{devices}"
+    return f"{machine}; {', '.join(f'{name} {text}' for name, text in versions.items())}"
 
 
-def _makers(logs: Sequence[Log]) -> dict[str, str]:
-    """Each machine with its versions once, described in a line."""
-    found = {}
-    for log in logs:
-        hardware, versions = (log.config.get(part) or {} for part in ("hardware", "versions"))
-        machine = f"{hardware.get('device', 'unknown device')}, {hardware.get('cores', '?')} cores"
-        found[_maker(log.config)] = f"{machine}; {', '.join(f'{name} {text}' for name, text in versions.items())}"
-    return found
-
-
-def _provenance(makers: Mapping[str, str]) -> str:
-    rows = "".join(
-        f"<li><b>{string.ascii_uppercase[i % 26]}</b> {escape(text)}</li>" for i, text in enumerate(makers.values())
-    )
+def _provenance(makers: Sequence[str]) -> str:
+    rows = "".join(f"<li><b>{string.ascii_uppercase[i % 26]}</b> {escape(text)}</li>" for i, text in enumerate(makers))
     return f'<ul class="makers">{rows}</ul>'
