@@ -35,7 +35,7 @@ docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]" -c constraints.txt
 	rm -rf .site && mkdir -p .site/pages
 	git ls-files -z --cached --others --exclude-standard README.md CHANGELOG.md CONTRIBUTING.md docs benchmarks examples \
-		| grep -zE '\.(md|png|gif)$$' | xargs -0 cp --parents -t .site/pages
+		| grep -zE '\.(md|png|gif|html)$$' | xargs -0 cp --parents -t .site/pages
 	$(BIN)/zensical build --strict
 	@echo "the site begins at .site/html/index.html"
 

@@ -12,6 +12,7 @@ from s2pg import demos
 from s2pg.kernels import KERNELS
 
 ROOT = Path(__file__).parent.parent
+SHOWN = (".md", ".png", ".gif", ".html")  # what `make docs` copies
 PAGES = sorted(path for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")] if "```python" in path.read_text())
 MOST_STEPS = 512
 
@@ -34,6 +35,20 @@ def files_of_demos(folder):
     seen = {"observation": np.zeros((2, 3)), "desired_goal": np.ones((2, 2))}
     ends, first = np.array([False, True]), np.array([True, False])
     demos.write(folder / "reach.minari", demos.Demonstrations(seen, seen, np.zeros((2, 1)), ends, first))
+
+
+def linked(page):
+    """The files that a page links to, without code and without what lies elsewhere."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    found = re.findall(r"\]\(([^)#\s]+)", text)
+    return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+
+def test_links_lead_to_files_that_the_site_has():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    links = {(page, link): page.parent / link for page in pages for link in linked(page)}
+    assert len(links) > 50
+    assert [key for key, path in links.items() if not (path.is_file() and path.suffix in SHOWN)] == []
 
 
 @pytest.fixture
