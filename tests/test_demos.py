@@ -579,6 +579,14 @@ def test_a_policy_on_the_device_is_recorded_in_whole_episodes(recall, tmp_path):
     assert other.rows == 12
 
 
+def test_the_best_seed_is_recorded_unless_another_is_named(recall, monkeypatch):
+    rows = [{"seed": 2, "eval_return": 0.9}, {"seed": 5, "eval_return": 0.1}]
+    later = [{"seed": 2, "eval_return": 0.4}, {"seed": 5, "eval_return": 0.6}, {"seed": 2, "eval_return": None}]
+    for metrics, best in ((rows, 2), (rows + later, 5), ([], 2)):
+        monkeypatch.setattr(type(recall), "metrics", metrics)
+        assert s2pg.record(recall, 1).notes["seed"] == best
+
+
 def test_it_plays_what_evaluation_plays_however_many_episodes_fit_into_memory(recall, monkeypatch):
     env, actor, key = recall.env(), recall.policy(explore=True).actor, jax.random.key(4)
     wanted = evaluate(env, actor, 7, key).returns

@@ -39,7 +39,7 @@ class Record:
     """draw actions and internal states, as in training"""
     noise: Annotated[tuple[float, ...], arg(metavar="X ...", help_behavior_hint="(default: none)")] = ()
     """noise on actions, in units of half their range; episodes take several levels in turn"""
-    seed: Annotated[int | None, arg(metavar="S", help_behavior_hint="(default: the first)")] = None
+    seed: Annotated[int | None, arg(metavar="S", help_behavior_hint="(default: the best)")] = None
     """training seed: whose policy to record"""
     record_seed: Annotated[int, arg(metavar="S")] = 0
     """which episodes: the same number gives the same ones"""

@@ -54,16 +54,15 @@ def teacher(experiment: Experiment, spec: Spec, folder: Path, say: Callable[[str
         raise UserError(f"{folder} was trained on {run.experiment.task} and cannot teach {experiment.task}")
     if run.spec.action != spec.action:
         raise UserError(f"{folder} has other actions than this task: it cannot teach it")
-    last = {row["seed"]: row["eval_return"] for row in run.metrics if row.get("eval_return") is not None}
-    seed = max(last, key=lambda seed: last[seed]) if last else None
+    seed = run.best_seed
     actor = run.policy(seed).actor
     for view in actor.reads:
         if run.spec.views[view] != (has := spec.views.get(view, 0)):
             raise UserError(f"{folder} reads {run.spec.views[view]} entries of '{view}', and this task shows {has}")
     if differing := differences(run.experiment.options, experiment, POLICY in actor.reads):
         say(f"{folder} was trained with {_told(differing, 0)}, and this task has {_told(differing, 1)}")
-    if last:
-        say(f"the teacher is seed {seed} of {folder}, with a return of {last[seed]:.4g}")
+    if seed in run.returns:
+        say(f"the teacher is seed {seed} of {folder}, with a return of {run.returns[seed]:.4g}")
     return actor
 
 

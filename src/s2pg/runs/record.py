@@ -32,9 +32,9 @@ def record(
 ) -> Demonstrations:
     """Plays the policy of a run for so many whole episodes, and writes them to `out` if one is named.
 
-    `seed` says whose policy of the run (the first one's), `record_seed` which episodes. `noise` has standard
-    deviations of noise on the actions, which episodes take in turn. `options` are other ones of the task than in
-    training.
+    `seed` says whose policy of the run (the best one's: an expert that failed is nothing to imitate), `record_seed`
+    which episodes. `noise` has standard deviations of noise on the actions, which episodes take in turn. `options` are
+    other ones of the task than in training.
     """
     if out is not None:
         files.check(out)  # before minutes are spent
@@ -42,7 +42,7 @@ def record(
     if not 0 <= record_seed < 2**32:
         raise UserError(f"record_seed must lie between 0 and 2^32 - 1, not {record_seed}")
     env, experiment = run.env(**(options or {})), run.experiment
-    seed = experiment.seeds[0] if seed is None else seed
+    seed = run.best_seed if seed is None else seed
     actor = run.policy(seed, explore=stochastic).actor
     for view in actor.reads:
         if env.spec.views.get(view) != run.spec.views[view]:

@@ -38,6 +38,17 @@ class Run:
         """All rows that training logged."""
         return read_metrics(self.path / training.METRICS)
 
+    @property
+    def returns(self) -> dict[int, float]:
+        """The last evaluation return of each seed that has one."""
+        return {row["seed"]: row["eval_return"] for row in self.metrics if row.get("eval_return") is not None}
+
+    @property
+    def best_seed(self) -> int:
+        """The seed with the highest last return; the first one where there are no returns."""
+        found = self.returns
+        return max(found, key=lambda seed: found[seed]) if found else self.experiment.seeds[0]
+
     def env(self, **other: Any) -> Env | HostTask:
         """Its task, with other options where they are given."""
         own = self.experiment.options
