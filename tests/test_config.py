@@ -219,6 +219,16 @@ def test_switches_have_defaults_and_are_no_hyper_parameters():
     assert not SWITCHES.keys() & found.hyper.keys()
 
 
+def test_values_of_lsiq_can_sink_on_robots_and_are_as_published_elsewhere():
+    robot, other = (presets.values("lsiq", Situation(task, "warp", "s2pg", "gru")) for task in ("ant", "recall"))
+    hyper = robot.hyper
+    # Gradient steps until a value that is too high has sunk by a factor of e: 1 / (target_rate (1 - discount)).
+    assert 1 / (hyper["target_rate"] * (1 - hyper["discount"])) < 2_000
+    assert (hyper["critics"], hyper["normalise_obs"], other.hyper["critics"]) == (2, True, 1)
+    assert hyper["gradient_steps"] * robot.steps / hyper["lanes"] == 100_000
+    assert "discount" not in other.hyper
+
+
 def test_every_preset_names_hyper_parameters_that_there_are():
     for algorithm in PRESETS:
         known = SWITCHES.keys() | hyper.defaults(algorithm, "gru").keys()
