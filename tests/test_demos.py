@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import shutil
 import sys
 import zipfile
 from pathlib import Path
@@ -582,9 +583,16 @@ def test_a_policy_on_the_device_is_recorded_in_whole_episodes(recall, tmp_path):
 def test_the_best_seed_is_recorded_unless_another_is_named(recall, monkeypatch):
     rows = [{"seed": 2, "eval_return": 0.9}, {"seed": 5, "eval_return": 0.1}]
     later = [{"seed": 2, "eval_return": 0.4}, {"seed": 5, "eval_return": 0.6}, {"seed": 2, "eval_return": None}]
-    for metrics, best in ((rows, 2), (rows + later, 5), ([], 2)):
+    # The policy on disk is the newest, so one that is worth no number is not the best for what it was worth before.
+    no_number = [{"seed": 5, "eval_return": 0.1}, {"seed": 2, "eval_return": None}]
+    for metrics, best in ((rows, 2), (rows + later, 5), (rows + no_number, 5), ([], 2)):
         monkeypatch.setattr(type(recall), "metrics", metrics)
         assert s2pg.record(recall, 1).notes["seed"] == best
+
+
+def test_a_run_without_its_metrics_is_recorded(recall, tmp_path):
+    shutil.copytree(recall.path, tmp_path / "policies-alone", ignore=shutil.ignore_patterns("metrics.jsonl"))
+    assert s2pg.record(tmp_path / "policies-alone", 1).notes["seed"] == recall.experiment.seeds[0]
 
 
 def test_it_plays_what_evaluation_plays_however_many_episodes_fit_into_memory(recall, monkeypatch):

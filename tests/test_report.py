@@ -161,6 +161,10 @@ def test_a_line_on_a_task_tells_who_is_quick(tmp_path: Path):
     about = report.found.on("recall"), report.scales["recall"]
     assert "`none` is the first to reach 9.000, after 10 s of training" in on_task(*about)
     assert "`none` is the first to reach 9.000, after 100 steps" in on_task(*about, seconds=False)
+    run(tmp_path / "c", [9.2, 9.2], start=9.2, memory="oracle")
+    report = made(tmp_path)
+    level = on_task(report.found.on("recall"), report.scales["recall"], seconds=False)
+    assert "`none` and `oracle` are the first to reach 9.000, after 100 steps" in level
 
 
 def test_a_page_without_seconds_has_none_in_words_either(tmp_path: Path):

@@ -221,8 +221,7 @@ def load(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
             found = found.copy()
         else:
             where = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else None
-            # A copy as well: JAX may otherwise share the file's memory, which nobody may donate.
-            found = jax.device_put(found, where, may_alias=None if _is_key(leaf) else False)
+            found = jax.device_put(found, where)  # it may share the file's memory, which JAX then never donates
         leaves.append(found)
     return jax.tree.unflatten(structure, leaves), header["meta"]
 

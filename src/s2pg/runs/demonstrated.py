@@ -61,8 +61,8 @@ def teacher(experiment: Experiment, spec: Spec, folder: Path, say: Callable[[str
             raise UserError(f"{folder} reads {run.spec.views[view]} entries of '{view}', and this task shows {has}")
     if differing := differences(run.experiment.options, experiment, POLICY in actor.reads):
         say(f"{folder} was trained with {_told(differing, 0)}, and this task has {_told(differing, 1)}")
-    if seed in run.returns:
-        say(f"the teacher is seed {seed} of {folder}, with a return of {run.returns[seed]:.4g}")
+    if (worth := run.returns.get(seed)) is not None:
+        say(f"the teacher is seed {seed} of {folder}, with a return of {worth:.4g}")
     return actor
 
 

@@ -40,8 +40,11 @@ class Run:
 
     @property
     def returns(self) -> dict[int, float]:
-        """The last evaluation return of each seed that has one."""
-        return {row["seed"]: row["eval_return"] for row in self.metrics if row.get("eval_return") is not None}
+        """What each seed's newest policy was worth, where that is a number; nothing where no metrics were kept."""
+        if not (self.path / training.METRICS).exists():
+            return {}
+        newest = {row["seed"]: row.get("eval_return") for row in self.metrics}
+        return {seed: found for seed, found in newest.items() if found is not None}
 
     @property
     def best_seed(self) -> int:

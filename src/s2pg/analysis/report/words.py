@@ -143,10 +143,12 @@ def on_task(cells: Sequence[Cell], scale: Scale, seconds: bool = True) -> str:
     elif len(ranks) > 1:
         text += f", then `{ranks[1].label}` with {_bracketed(ranks[1])}; the lead is {lead(*ranks[:2])}"
     when = {cell.label: first_reached(cell, scale, cell.points[1 if seconds else 0]) for cell in cells}
-    quick = min(when, key=lambda label: when[label])
-    if len(ranks) > 1 and np.isfinite(when[quick]):
-        after = f"{duration(when[quick])} of training" if seconds else f"{short(when[quick])} steps"
-        text += f". `{quick}` is the first to reach {number(target(scale), 4)}, after {after}"
+    soonest = min(when.values())
+    if len(ranks) > 1 and np.isfinite(soonest):
+        quick = [label for label, moment in when.items() if moment == soonest]
+        first = "is the first" if len(quick) == 1 else "are the first"
+        after = f"{duration(soonest)} of training" if seconds else f"{short(soonest)} steps"
+        text += f". {_names(quick)} {first} to reach {number(target(scale), 4)}, after {after}"
     return text + "."
 
 

@@ -68,17 +68,10 @@ def reshape(graph: Graph, op: Operation) -> None:
 
 
 def broadcast(graph: Graph, op: Operation) -> None:
-    """Axes of length 1 where there are none, then repetition."""
-    out, axes = op.outputs[0], op.params["broadcast_dimensions"]
-    kept = dict(zip(axes, op.inputs[0].shape, strict=True))
-    shape = tuple(kept.get(axis, 1) for axis in range(len(out.shape)))
-    if shape == out.shape:
-        reshape(graph, op)
-        return
-    lined = op.inputs[0]
-    if shape != lined.shape:
-        lined = graph.node("Reshape", [lined, np.array(shape, np.int64)])
-    graph.node("Expand", [lined, np.array(out.shape, np.int64)], out.name)
+    """Repetition along axes that are there already: `tidy` has put them in, unless they are all that is new."""
+    (x,), (out,) = op.inputs, op.outputs
+    kind = "Reshape" if np.prod(x.shape) == np.prod(out.shape) else "Expand"
+    graph.node(kind, [x, np.array(out.shape, np.int64)], out.name)
 
 
 def cut(graph: Graph, op: Operation) -> None:
