@@ -44,15 +44,16 @@ def main():
 
         if asked.kills or asked.fills:
             (folder / "whole").mkdir()
-            whole = kills.undisturbed(folder / "whole", demos)
-            part("kills", asked.kills, lambda n, out, seed: kills.kill_runs(n, out, whole, demos, seed))
-            part("full disks", asked.fills, lambda n, out, seed: kills.fill_disks(n, out, whole, demos, seed))
+            sources = {"demos": demos}
+            whole = kills.undisturbed(folder / "whole", sources)
+            part("kills", asked.kills, lambda n, out, seed: kills.kill_runs(n, out, whole, sources, seed))
+            part("full disks", asked.fills, lambda n, out, seed: kills.fill_disks(n, out, whole, sources, seed))
         # From here on JAX computes in this process, and nothing can be forked any more.
         import faults
         import mutations
 
         part("mutations", asked.mutations, mutations.mutate_runs)
-        part("injections", asked.injections, lambda n, out, seed: faults.inject(n, out, demos, seed))
+        part("injections", asked.injections, lambda n, out, seed: faults.inject(n, out, {"demos": demos}, seed))
     return tell(found)
 
 

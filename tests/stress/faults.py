@@ -111,7 +111,7 @@ class FaultyLoop(Reused):
         return found
 
 
-def inject(count, folder, demos, seed=0):
+def inject(count, folder, sources, seed=0):
     """Injects `count` numbers that are not finite, shared out among the algorithms; how often what came of it."""
     draw, found = random.Random(seed), Counter()
     s2pg.register_task("faulty", Faulty)
@@ -119,7 +119,7 @@ def inject(count, folder, demos, seed=0):
 
     def train(algorithm, out, borders, said):
         FAULT.open = False
-        given = asked(algorithm, borders, demos)
+        given = asked(algorithm, borders, sources)
         s2pg.train(algorithm, env, out=out, resume=True, say=said.append, **given)
 
     with reusing(FaultyLoop):
@@ -129,6 +129,7 @@ def inject(count, folder, demos, seed=0):
             train(algorithm, before, BEFORE, [])
             shutil.copytree(before, whole)
             train(algorithm, whole, AFTER, [])
+            sources.setdefault("teacher", whole)
             for _ in range(count // len(ALGORITHMS) + (number < count % len(ALGORITHMS))):
                 shutil.copytree(before, out)
                 kind, value, said = draw.choice(KINDS), draw.choice(VALUES), []

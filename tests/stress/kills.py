@@ -19,15 +19,16 @@ BORDERS = 40
 AT_START = 0.2  # the share of kills that hit a process before its first new row, most of them
 
 
-def undisturbed(folder, demos):
-    """A whole run of every algorithm."""
+def undisturbed(folder, sources):
+    """A whole run of every algorithm; the first is `distill`'s teacher, who ends up in `sources`."""
     for algorithm in ALGORITHMS:
-        child = started(algorithm, BORDERS, folder / algorithm, demos, folder / "log")
+        child = started(algorithm, BORDERS, folder / algorithm, sources, folder / "log")
         assert ended(child) == 0, (folder / "log").read_text()
+        sources.setdefault("teacher", folder / algorithm)
     return folder
 
 
-def kill_runs(count, folder, whole, demos, seed=0):
+def kill_runs(count, folder, whole, sources, seed=0):
     """Kills `count` processes, shared out among the algorithms; how often what came of it."""
     found, draw, log = Counter(), random.Random(seed), folder / "log"
     names = list(ALGORITHMS)
@@ -35,7 +36,7 @@ def kill_runs(count, folder, whole, demos, seed=0):
         kills = count // len(names) + (number < count % len(names))
         out = folder / algorithm
         while kills > 0:
-            child = started(algorithm, BORDERS, out, demos, log)
+            child = started(algorithm, BORDERS, out, sources, log)
             early = draw.random() < AT_START
             target = 0 if early else rows_of(out) + draw.randint(1, 8)
             delay = draw.uniform(0.0, 2.0) if early else draw.uniform(0.0, 0.1)
@@ -47,14 +48,14 @@ def kill_runs(count, folder, whole, demos, seed=0):
                 found["killed"] += 1
                 kills -= 1
             else:  # it was done before: the next one begins anew
-                _compare(found, algorithm, out, whole, demos, log)
-        _compare(found, algorithm, out, whole, demos, log)
+                _compare(found, algorithm, out, whole, sources, log)
+        _compare(found, algorithm, out, whole, sources, log)
     return found
 
 
-def _compare(found, algorithm, out, whole, demos, log):
+def _compare(found, algorithm, out, whole, sources, log):
     """Lets a run come to its end, and looks whether it is the one that nothing disturbed."""
-    if ended(started(algorithm, BORDERS, out, demos, log)) != 0:
+    if ended(started(algorithm, BORDERS, out, sources, log)) != 0:
         found["could not go on"] += 1
         print(f"{algorithm}: {log.read_text()[-2000:]}")
     elif other := differences(out, whole / algorithm):
@@ -65,7 +66,7 @@ def _compare(found, algorithm, out, whole, demos, log):
     shutil.rmtree(out)
 
 
-def fill_disks(count, folder, whole, demos, seed=0):
+def fill_disks(count, folder, whole, sources, seed=0):
     """Lets `count` runs meet a full disk; how often what came of it.
 
     The disk is a file system in memory that is too small, where one can be mounted; every other time, and elsewhere
@@ -79,7 +80,7 @@ def fill_disks(count, folder, whole, demos, seed=0):
         sizes = [path.stat().st_size for path in (whole / algorithm).rglob("*") if path.is_file()]
         mounted = (number // len(names)) % 2 == 0 and _mount(mount, int(draw.uniform(0.4, 0.9) * sum(sizes)))
         room = int(draw.uniform(0.1, 0.9) * max(sizes))
-        code = ended(started_within(None if mounted else room, algorithm, out, demos, log))
+        code = ended(started_within(None if mounted else room, algorithm, out, sources, log))
         lines = [line for line in log.read_text().splitlines() if line.startswith("s2pg:")]
         kind = "small file system" if mounted else "limit on files"
         if code == 0:
@@ -92,18 +93,18 @@ def fill_disks(count, folder, whole, demos, seed=0):
         found["lost"] += not _whole(out)
         if mounted:
             subprocess.run(["mount", "-o", "remount,size=64m", str(mount)], check=True)
-        _compare(found, algorithm, out, whole, demos, log)
+        _compare(found, algorithm, out, whole, sources, log)
         if mounted:
             subprocess.run(["umount", str(mount)], check=True)
     return found
 
 
-def started_within(room, algorithm, out, demos, log):
+def started_within(room, algorithm, out, sources, log):
     """A child that trains and may write no file longer than `room` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room or before[0], before[1]))
-        return started(algorithm, BORDERS, out, demos, log)
+        return started(algorithm, BORDERS, out, sources, log)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 

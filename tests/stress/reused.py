@@ -14,8 +14,8 @@ from s2pg.runs import training
 class Reused(DeviceLoop):
     """A loop that is prepared once."""
 
-    def __init__(self, *given):
-        super().__init__(*given)
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
         self._shapes, self._prepared = super().shapes(), False
 
     def shapes(self):

@@ -32,22 +32,34 @@ ALGORITHMS = {
     "gail": ("s2pg", BATCHES | {"judge_inputs": "action", "judge_width": 4}, 0, 32),
     "lsiq": ("s2pg", REPLAY | {"anneal_updates": 0}, 40, 8),
     "bc": ("bptt-3", SMALL | {"batch_size": 8}, 0, 1),
+    "slac": (
+        "window-3",
+        REPLAY | {"first_latents": 2, "second_latents": 2, "model_width": 4, "model_batch": 4, "pretraining": 4},
+        40,
+        8,
+    ),
+    "distill": ("bptt-3", BATCHES, 0, 32),
 }
-IMITATORS = ("gail", "lsiq", "bc")
+# What some learn from beside the task: demonstrations, or the run of a teacher.
+SOURCES = {"gail": "demos", "lsiq": "demos", "bc": "demos", "distill": "teacher"}
 TASK, OPTIONS, SEEDS = "recall", {"k": 3, "cue": "real"}, (0, 3)
 TIMES = ("wall_s", "steps_per_s")
 
 
-def asked(algorithm, borders, demos=None):
-    """What `s2pg.train` is told, beside the task and the folder."""
+def asked(algorithm, borders, sources=None):
+    """What `s2pg.train` is told, beside the task and the folder; `sources` are files and folders by their kind."""
     memory, hyper, warmup, update = ALGORITHMS[algorithm]
     given = {"memory": memory, "hyper": hyper, "steps": warmup + borders * update, "borders": borders}
-    return given | {"seeds": SEEDS, "episodes": 4, "demos": demos if algorithm in IMITATORS else None}
+    return given | {
+        "seeds": SEEDS,
+        "episodes": 4,
+        "demos": sources[SOURCES[algorithm]] if algorithm in SOURCES else None,
+    }
 
 
-def command(algorithm, borders, out, demos=None):
+def command(algorithm, borders, out, sources):
     """The same as a command that starts the run or goes on with it."""
-    given = asked(algorithm, borders, demos)
+    given = asked(algorithm, borders, sources)
     words = ["train", algorithm, "--task", TASK, "--memory", given["memory"], "--resume", "--out", str(out)]
     words += ["--set", *(f"{name}={value}" for name, value in OPTIONS.items())]
     words += ["--hyper", *(f"{name}={value}" for name, value in given["hyper"].items())]
@@ -98,12 +110,12 @@ def ended(child):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def started(algorithm, borders, out, demos, log):
+def started(algorithm, borders, out, sources, log):
     """A child that trains; its process id."""
 
     def train():
         sys.modules["s2pg.cli.main"].compilation_cache = keep_compiled
-        return main(command(algorithm, borders, out, demos))
+        return main(command(algorithm, borders, out, sources))
 
     return forked(train, log)
 
