@@ -177,6 +177,7 @@ class AuthenticationError(Exception):
 class FakeRun:
     def __init__(self, **given):
         self.given, self.logged, self.finished = given, [], False
+        self.settings = types.SimpleNamespace(mode=given.get("mode"))
 
     def define_metric(self, name, step_metric):
         self.axis = name, step_metric
@@ -247,9 +248,12 @@ def test_the_server_is_not_asked_about_the_key(wandb):
     assert find_trackers(["wandb"]) == [WeightsAndBiases]
 
 
-def test_nobody_logs_in_where_a_run_is_open(wandb):
-    wandb.run = FakeRun()
+def test_nobody_logs_in_where_a_run_is_open(wandb, tmp_path):
+    wandb.run = FakeRun(mode="offline")
     assert find_trackers(["wandb"]) == [WeightsAndBiases]
+    write_object(tmp_path / "config.json", {})
+    WeightsAndBiases(tmp_path, None)
+    assert wandb.runs[-1].given["mode"] == "offline"
 
 
 def test_the_real_wandb_takes_a_run_offline_and_keeps_to_what_is_promised(tmp_path, monkeypatch):

@@ -89,8 +89,10 @@ class WeightsAndBiases(Tracker):
             console="off", silent=True, disable_git=True, disable_code=True, x_disable_meta=True, x_disable_stats=True,
             x_save_requirements=False, host="",
         )  # fmt: skip
+        # A run that is open already may be offline, whatever the environment says: ours goes where it is.
+        mode = wandb.run.settings.mode if wandb.run is not None else None
         self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "s2pg"), name=folder.resolve().name, id=_own_id(folder),
+            mode=mode, project=os.environ.get("WANDB_PROJECT", "s2pg"), name=folder.resolve().name, id=_own_id(folder),
             dir=str(folder), config=read_object(folder / CONFIG), resume="allow", reinit="create_new", settings=quiet,
         )  # fmt: skip
         self._run.define_metric("*", step_metric="step")
@@ -107,7 +109,7 @@ class WeightsAndBiases(Tracker):
         _require("wandb", "wandb", "wandb")
         import wandb  # pyright: ignore[reportMissingImports]
 
-        # Where a run is open already there is an account, and nobody can log in.
+        # Where a run is open already, ours needs no more than that, and nobody can log in.
         if os.environ.get("WANDB_MODE", "online") != "online" or wandb.run is not None:
             return
         try:
