@@ -275,6 +275,11 @@ def test_robots_have_presets_of_their_own_on_each_backend():
         assert (built.lanes, found.steps, found.hyper["size"]) == (lanes, steps, 32)
         assert resolve("ppo", env, memory="bptt-32")[0].hyper["size"] == 128  # what is said of s2pg alone
     assert [resolve("sac", env)[1].gradient_steps for env in (host, device)] == [1, 8]
+    # Between N steps and a slope that misleads, memories of robots learn from the steps; one step has the slope alone.
+    weight = lambda name, env, label: resolve(name, env, memory=label)[0].hyper["pathwise_weight"]  # noqa: E731
+    for name in ("ppo", "trpo", "gail"):
+        assert [weight(name, host, label) for label in ("s2pg-8", "s2pg-pathwise")] == [0.0, 1.0]
+    assert weight("ppo", s2pg.make("recall"), "s2pg-8") == 1.0
 
 
 def test_a_memory_of_td3_is_kept_awake_and_blind_ants_are_quiet_on_each_backend():

@@ -34,4 +34,5 @@ PRESETS = (
         Preset({"task": "robot", "label": label}, {"size": 32, "state_log_std": math.log(0.5)})
         for label in ("s2pg", "s2pg-pathwise")
     ),
+    Preset({"task": "robot", "label": "s2pg-N"}, {"pathwise_weight": 0.0}),  # as under PPO, measured there alone
 )  # fmt: skip
