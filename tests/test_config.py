@@ -280,6 +280,8 @@ def test_robots_have_presets_of_their_own_on_each_backend():
     for name in ("ppo", "trpo", "gail"):
         assert [weight(name, host, label) for label in ("s2pg-8", "s2pg-pathwise")] == [0.0, 1.0]
     assert weight("ppo", s2pg.make("recall"), "s2pg-8") == 1.0
+    body = resolve("gail", s2pg.make("humanoid-ages", backend="gymnasium"), memory="s2pg-8")[0].hyper
+    assert (body["pathwise_weight"], body["state_log_std"], body["drift_cost"]) == (0.0, -4.5, 1e-5)
 
 
 def test_a_memory_of_td3_is_kept_awake_and_blind_ants_are_quiet_on_each_backend():
