@@ -15,7 +15,7 @@ GAIL = (
         )
     ),
 )
-# The authors' constants. Their discriminator tells nearly all rows apart at once, which leaves little to learn from.
+# The authors' constants: slower than the defaults on walkers, as fast on Atlas (docs/imitation.md).
 PAPER = (
     *GAIL,
     Preset(
