@@ -9,17 +9,19 @@ import pytest
 import s2pg
 from s2pg.envs.base import Env
 from s2pg.evaluate import BLOCK, compare, evaluate
+from s2pg.rollout import start
 from s2pg.types import CRITIC, POLICY, Discrete
 from toys import resolve
 
 STEPS = []  # one entry for each step of all lanes
+HORIZON, SIZE = 2 * BLOCK + BLOCK // 2, 42  # three blocks, which reach one step past it
 
 
 class Fuse(Env):
-    """Shows how long it burns, at most `longest` steps, and pays 1 for each; actions mean nothing."""
+    """Shows how long it burns, at most `longest` steps, and pays what the step's key says; actions mean nothing."""
 
     longest: int = eqx.field(static=True)
-    horizon: int = eqx.field(static=True, default=2 * BLOCK + BLOCK // 2)
+    horizon: int = eqx.field(static=True, default=HORIZON)
 
     @property
     def action(self):
@@ -30,7 +32,7 @@ class Fuse(Env):
 
     def move(self, inner, elapsed, action, key):
         jax.debug.callback(lambda: STEPS.append(1))
-        return inner, jnp.ones(()), elapsed + 1 >= inner
+        return inner, jax.random.uniform(key), elapsed + 1 >= inner
 
     def views(self, inner, elapsed):
         view = jnp.stack([inner, elapsed]).astype(jnp.float32)
@@ -43,34 +45,51 @@ def actor(env, explore=False):
     return algorithm.actor(algorithm.init_policy(env.spec, key=jax.random.key(0)), explore)
 
 
-def played(longest, episodes=4, seeds=2):
-    """(task, what came of it for some seeds under vmap, how many steps were made)."""
-    env, keys = Fuse(longest), jax.random.split(jax.random.key(1), seeds)
-    acting = actor(env)
+def played(env, episodes=16, seeds=2):
+    """(what came of it for some seeds under vmap, how many steps were made, the keys of the seeds)."""
+    keys, acting = jax.random.split(jax.random.key(1), seeds), actor(env)
     STEPS.clear()
     found = jax.jit(jax.vmap(lambda key: evaluate(env, acting, episodes, key)))(keys)
     jax.effects_barrier()
-    return env, found, len(STEPS)
+    return found, len(STEPS), keys
 
 
-@pytest.mark.parametrize(("longest", "blocks"), [(7, 1), (BLOCK + 5, 2)])
-def test_it_ends_with_the_last_episode_of_the_slowest_seed(longest, blocks):
-    _, found, steps = played(longest, episodes=16)
-    assert steps == blocks * BLOCK
-    np.testing.assert_array_equal(found.returns, found.lengths)
-    assert (blocks - 1) * BLOCK < np.asarray(found.lengths).max() <= longest
-    assert len(np.unique(found.lengths)) > 3
+def by_hand(env, episodes, key):
+    """(returns, lengths), step by step to the horizon, with the keys that evaluation takes."""
+    start_key, run_key = jax.random.split(key)
+    state, alive = start(env, actor(env), episodes, start_key, stagger=False).env_state, np.ones(episodes, bool)
+    returns, lengths, advance = np.zeros(episodes), np.zeros(episodes, int), jax.jit(jax.vmap(env.advance))
+    for step_key in jax.random.split(run_key, env.horizon):
+        keys = jax.random.split(jax.random.split(step_key)[1], episodes)
+        state, after = advance(state, jnp.zeros(episodes, int), keys)
+        returns, lengths = returns + alive * np.asarray(after.reward), lengths + alive
+        alive &= ~np.asarray(after.terminated | after.truncated)
+    return returns, lengths
 
 
-def test_episodes_that_are_cut_last_to_the_horizon_that_no_block_ends_at():
-    env, found, _ = played(10**6)
-    assert env.horizon % BLOCK
-    np.testing.assert_array_equal(found.lengths, np.full((2, 4), env.horizon))
-    np.testing.assert_array_equal(found.returns, np.full((2, 4), env.horizon))
+@pytest.mark.parametrize(("longest", "blocks"), [(7, 1), (SIZE + 5, 2), (10**6, 3)])
+def test_it_ends_with_the_last_episode_and_what_is_played_is_as_by_hand(longest, blocks):
+    env = Fuse(longest)
+    found, steps, keys = played(env)
+    assert steps == blocks * SIZE
+    for returns, lengths, key in zip(found.returns, found.lengths, keys, strict=True):
+        expected = by_hand(env, 16, key)
+        np.testing.assert_allclose(returns, expected[0], rtol=1e-5)
+        np.testing.assert_array_equal(lengths, expected[1])
+    assert (blocks - 1) * SIZE < found.lengths.max() <= min(longest, HORIZON)
+
+
+def test_a_horizon_within_a_block_costs_no_step_more():
+    env = Fuse(10**6, horizon=BLOCK // 5)
+    found, steps, _ = played(env, episodes=3)
+    assert steps == env.horizon
+    np.testing.assert_array_equal(found.lengths, np.full((2, 3), env.horizon))
 
 
 def test_actors_that_are_compared_play_the_same_episodes_each_to_its_end():
-    env = Fuse(BLOCK + 5)
-    found = compare(env, [actor(env), actor(env, explore=True)], 8, jax.random.key(1))
-    np.testing.assert_array_equal(found.lengths[0], found.lengths[1])
-    assert len(np.unique(found.lengths)) > 3
+    env, key = Fuse(SIZE + 5), jax.random.key(1)
+    found = compare(env, [actor(env), actor(env, explore=True)], 8, key)
+    for returns, lengths in zip(found.returns, found.lengths, strict=True):
+        expected = by_hand(env, 8, key)
+        np.testing.assert_allclose(returns, expected[0], rtol=1e-5)
+        np.testing.assert_array_equal(lengths, expected[1])

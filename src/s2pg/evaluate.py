@@ -18,7 +18,7 @@ from s2pg.envs.host import Lanes
 from s2pg.rollout import start, transition
 from s2pg.types import State, Timestep, Transition
 
-BLOCK = 50  # steps between two looks at whether all episodes have ended
+BLOCK = 50  # steps at most between two looks at whether all episodes have ended
 
 
 class Played(NamedTuple):
@@ -59,7 +59,8 @@ def compare(env: Env, actors: Sequence[Actor], episodes: int, key: PRNGKeyArray)
         going = alive & ~(after.terminated | after.truncated)
         return ((env_state, after, [row.next_z for row in rows]), going), Played(reward, alive)
 
-    keys, size = jax.random.split(run_key, env.horizon), min(BLOCK, env.horizon)
+    keys, blocks = jax.random.split(run_key, env.horizon), -(-env.horizon // BLOCK)
+    size = -(-env.horizon // blocks)  # equal blocks, for the last one not to be nearly empty
 
     def block(carry: tuple) -> tuple:
         inner, t, so_far = carry
