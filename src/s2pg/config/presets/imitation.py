@@ -15,7 +15,7 @@ GAIL = (
         )
     ),
 )
-# The authors' constants: slower than the defaults on walkers, as fast on Atlas (docs/imitation.md).
+# The authors' constants: they learn later than the defaults do (docs/imitation.md).
 PAPER = (
     *GAIL,
     Preset(
