@@ -141,6 +141,26 @@ def test_one_update_learns_and_leaves_alone_what_the_environment_said(name, labe
         assert len(jax.tree.leaves(after.learner.temperature)) == len(halves)
 
 
+@pytest.mark.parametrize(("name", "label"), [("sac", "s2pg"), ("sac", "s2pg-2"), ("sac", "bptt-2"), ("td3", "s2pg")])
+def test_an_update_with_one_row_and_one_gradient_step_copies_no_buffer(name, label):
+    """Such a row XLA likes to put in twice: into the buffer, and wherever that is read."""
+    algorithm = built(name, label, lanes=1, steps=1, batch_size=4, capacity=50_000)
+    state = jax.eval_shape(lambda: settled(algorithm.init(ENV.spec, (), key=jax.random.key(0))))
+    one_row = lambda leaf: jax.ShapeDtypeStruct((1, 1, *leaf.shape[2:]), leaf.dtype)  # noqa: E731
+    z = jax.tree.map(lambda leaf: jnp.zeros((1, 1, *leaf.shape)), state.policy.kernel.initial())
+    batch = experience()
+    batch = batch._replace(z=z, next_z=z, decision=algorithm.memory.halves(batch.decision.action, z))
+
+    def update(buffer, state, batch, key):
+        return settled(algorithm.update(state._replace(replay=buffer), batch, (), key))
+
+    given = (state.replay, state._replace(replay=()), jax.tree.map(one_row, batch), jax.random.key(0))
+    analysis = jax.jit(update, donate_argnums=0).lower(*given).compile().memory_analysis()
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.replay))
+    assert analysis.alias_size_in_bytes >= size
+    assert analysis.temp_size_in_bytes < size / 10
+
+
 def test_ddpg_is_td3_with_one_critic_no_delay_and_no_smoothing():
     same = {"critics": 1, "policy_delay": 1, "gradient_steps": 1, "smoothing_action": 0.0, "smoothing_state": 0.0}
     same |= {"smoothing_state_clip": 0.125}  # of a noise that there is not

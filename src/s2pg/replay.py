@@ -155,11 +155,17 @@ def add(replay: Replay, batch: Transition, next_z: State) -> Replay:
     scalars = [batch.reward[..., None], batch.terminated[..., None].astype(batch.reward.dtype)]
     seen = [obs[name] for obs in (batch.obs, batch.next_obs) for name, _ in replay.views]
     rows = jnp.concatenate([*seen, batch.decision.action, *scalars], axis=-1)
-    where = (replay.head + jnp.arange(steps)) % capacity
+    # One more row, put nowhere: a single one XLA would put in again wherever the buffer is read, which then has to be
+    # there as it was, too, and is copied whole, up to three times in each update (tests/test_replay.py).
+    where = jnp.append((replay.head + jnp.arange(steps)) % capacity, capacity)
+
+    def put(leaf: Shaped[Array, "C N ..."], new: Shaped[Array, "T N ..."]) -> Shaped[Array, "C N ..."]:
+        return leaf.at[where].set(jnp.concatenate([new, new[:1]]), mode="drop")
+
     return Replay(
-        replay.rows.at[where].set(rows),
-        replay.first.at[where].set(batch.first.astype(bool)),
-        jax.tree.map(lambda leaf, new: leaf.at[where].set(new), replay.next_z, next_z),
+        put(replay.rows, rows),
+        put(replay.first, batch.first.astype(bool)),
+        jax.tree.map(put, replay.next_z, next_z),
         (replay.head + steps) % capacity,
         jnp.minimum(replay.size + steps, capacity),
         replay.views,
@@ -236,8 +242,7 @@ def write(replay: AnyBuffer, where: ReplayBatch, next_z: State) -> AnyBuffer:
     row = row.at[order].set(jnp.where(again, nowhere, row[order]))
 
     def put(leaf: Array, new: Array) -> Array:
-        flat = leaf.reshape(nowhere, *leaf.shape[2:])
-        return flat.at[row].set(new.reshape(-1, *new.shape[2:]), mode="drop").reshape(leaf.shape)
+        return leaf.at[row // lanes, row % lanes].set(new.reshape(-1, *new.shape[2:]), mode="drop")
 
     return eqx.tree_at(lambda r: r.next_z, replay, jax.tree.map(put, replay.next_z, next_z))
 
