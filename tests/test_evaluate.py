@@ -9,12 +9,13 @@ import pytest
 import s2pg
 from s2pg.envs.base import Env
 from s2pg.evaluate import BLOCK, compare, evaluate
-from s2pg.rollout import start
+from s2pg.rollout import collect, start
 from s2pg.types import CRITIC, POLICY, Discrete
-from toys import resolve
+from toys import resolve, shaken
 
 STEPS = []  # one entry for each step of all lanes
-HORIZON, SIZE = 2 * BLOCK + BLOCK // 2, 42  # three blocks, which reach one step past it
+HORIZON = 2 * BLOCK + BLOCK // 2
+SIZE = -(-HORIZON // 3)  # of three blocks, which reach one step past it
 
 
 class Fuse(Env):
@@ -77,6 +78,19 @@ def test_it_ends_with_the_last_episode_and_what_is_played_is_as_by_hand(longest,
         np.testing.assert_allclose(returns, expected[0], rtol=1e-5)
         np.testing.assert_array_equal(lengths, expected[1])
     assert (blocks - 1) * SIZE < found.lengths.max() <= min(longest, HORIZON)
+
+
+def test_a_policy_keeps_its_memory_from_block_to_block():
+    """One long episode is answered as where it is collected in one go; nothing is drawn but its cue."""
+    env, keys = s2pg.make("recall", k=2 * BLOCK, cue="real"), jax.random.split(jax.random.key(3))
+    algorithm = resolve("ppo", env, hyper={"lanes": 2, "steps": 3, "size": 4, "width": 4, "minibatches": 2})[1]
+    policy = algorithm.init_policy(env.spec, key=jax.random.key(0))
+    acting = algorithm.actor(policy._replace(kernel=shaken(policy.kernel, jax.random.key(4))), explore=False)
+    found = evaluate(env, acting, 4, keys[0])
+    carry = start(env, acting, 4, jax.random.split(keys[0])[0], stagger=False)
+    _, batch, _ = collect(env, acting, carry, env.horizon, keys[1])
+    assert env.horizon > BLOCK and np.array_equal(found.lengths, np.full(4, env.horizon))
+    np.testing.assert_allclose(found.returns, batch.reward.sum(axis=0), rtol=1e-4)
 
 
 def test_a_horizon_within_a_block_costs_no_step_more():

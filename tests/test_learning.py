@@ -16,16 +16,17 @@ SHORT, SMALL = Recall(k=3), {"size": 16, "width": 16, "minibatches": 4}
 
 
 def scores(
-    algorithm, env, label, out, seeds, steps=None, kernel=None, hyper=None, critic=None, shared=()
+    algorithm, env, label, out, seeds, steps=None, kernel=None, hyper=None, critic=None, shared=(), best_of=0
 ) -> np.ndarray:
-    """Mean evaluation return of the policy each seed ends with; for recall, the share of right answers."""
+    """Mean evaluation return of the policy each seed ends with, or of its best out of so many; for recall, the share of
+    right answers."""
     run = train(
         algorithm, env, memory=label, kernel=kernel, hyper=hyper, critic=critic, steps=steps, seeds=seeds, out=out,
-        episodes=EPISODES, borders=4, shared=shared,
+        episodes=EPISODES, borders=best_of or 4, shared=shared,
     )  # fmt: skip
-    last = {row["seed"]: row for row in run.metrics}
-    found = np.array([last[seed]["eval_return"] for seed in seeds])
-    print(algorithm, env, label, run.experiment.kernel, run.experiment.steps, found, last[seeds[0]]["wall_s"], "s")
+    returns = np.array([[row["eval_return"] for row in run.metrics if row["seed"] == seed] for seed in seeds])
+    found = returns.max(axis=1) if best_of else returns[:, -1]
+    print(algorithm, env, label, run.experiment.kernel, run.experiment.steps, found, run.metrics[-1]["wall_s"], "s")
     return found
 
 
@@ -95,6 +96,24 @@ def test_an_expert_that_remembers_is_not_imitated_without_memory(algorithm, tmp_
     env, (steps, hyper) = Recall(k=8, cue="real"), IMITATION[algorithm]
     given = {"hyper": hyper, "critic": "critic", "shared": toys.scripted(env, 64)}
     assert scores(algorithm, env, "none", tmp_path / "run", [0, 1], steps, **given).max() <= 0.75
+
+
+# A fixed target for the expert's rows says nothing of z', and halves what is known of it at each of the steps at which
+# expert and policy do the same: after eight of them a transition at a time teaches nothing (docs/imitation.md). Returns
+# sink again later, as those of whoever can no longer be told from the expert do, so the best of eight policies counts.
+BOOTSTRAPPED = {
+    "gradient_steps": 4, "target_rate": 0.02, "discount": 0.9, "batch_size": 128, "capacity": 500_000, "critics": 2,
+    "learning_rate": 5e-4,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("objective", "label"), [("sqil", "s2pg"), ("sqil", "none"), ("lsiq", "s2pg")])
+def test_lsiq_teaches_a_drawn_memory_where_the_experts_values_are_bootstrapped(objective, label, tmp_path):
+    env, hyper = Recall(k=8, cue="real"), BOOTSTRAPPED | {"objective": objective}
+    given = {"hyper": hyper, "critic": "critic", "shared": toys.scripted(env, 64), "best_of": 8}
+    found = scores("lsiq", env, label, tmp_path / "run", [0, 1], 320_000, **given)
+    assert found.min() >= 0.9 if (objective, label) == ("sqil", "s2pg") else found.max() <= 0.8
 
 
 # The episode ends as the walker arrives, at a goal far to the side a little before: there it hops to and fro, which

@@ -51,6 +51,14 @@ def test_targets_on_numbers():
     np.testing.assert_allclose(built().limit, 200.0)  # as published
 
 
+@pytest.mark.parametrize(("objective", "slope"), [("lsiq", 0.45), ("sqil", 0.9)])
+def test_what_the_next_state_is_worth_is_half_lost_under_a_fixed_target(objective, slope):
+    """Where policy and expert do the same, Q becomes the mean of both targets. Its slope by V': gamma / 2, or gamma."""
+    algorithm, expert, alive = built(discount=0.9, objective=objective), halves(False, True), halves(1.0, 1.0)
+    learned = lambda future: jnp.mean(algorithm.target(halves(future, future), alive, expert))  # noqa: E731
+    assert float(jax.grad(learned)(5.0)) == pytest.approx(slope)
+
+
 def test_what_the_expert_did_is_sampled_from_the_shared_data():
     algorithm, given = built(batch_size=64, learning_starts=64), toys.scripted(ENV, 5)
     state = algorithm.init(ENV.spec, given, key=jax.random.key(0))

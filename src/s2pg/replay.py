@@ -155,12 +155,14 @@ def add(replay: Replay, batch: Transition, next_z: State) -> Replay:
     scalars = [batch.reward[..., None], batch.terminated[..., None].astype(batch.reward.dtype)]
     seen = [obs[name] for obs in (batch.obs, batch.next_obs) for name, _ in replay.views]
     rows = jnp.concatenate([*seen, batch.decision.action, *scalars], axis=-1)
-    # One more row, put nowhere: a single one XLA would put in again wherever the buffer is read, which then has to be
-    # there as it was, too, and is copied whole, up to three times in each update (tests/test_replay.py).
-    where = jnp.append((replay.head + jnp.arange(steps)) % capacity, capacity)
+    where = (replay.head + jnp.arange(steps)) % capacity
+    if steps == 1:
+        # A second row, which is dropped. A single one XLA puts in again wherever the buffer is read: the old buffer has
+        # to live on for that, and all of it is copied, up to three times in each update (tests/test_offpolicy.py).
+        where = jnp.append(where, capacity)
 
     def put(leaf: Shaped[Array, "C N ..."], new: Shaped[Array, "T N ..."]) -> Shaped[Array, "C N ..."]:
-        return leaf.at[where].set(jnp.concatenate([new, new[:1]]), mode="drop")
+        return leaf.at[where].set(jnp.concatenate([new, new]) if steps == 1 else new, mode="drop")
 
     return Replay(
         put(replay.rows, rows),

@@ -6,7 +6,8 @@
           = r_min + gamma V', or - Q_max at an end  on the policy's
     L_Q   = 1/2 E_expert, policy sum_i (Q_i(s, z, u) - y)^2
 
-`objective=sqil` bootstraps on the expert's rows too: y = r_max + gamma V', or Q_max at an end. `objective=iq` is
+`objective=sqil` bootstraps on the expert's rows too: y = r_max + gamma V', or Q_max at an end. A memory that is to be
+learned from single transitions wants that: a fixed target does not tell what z' is worth. `objective=iq` is
 inverse soft Q-learning, with the implied reward r_Q = Q - gamma V' and c its regulariser:
 
     L_Q   = - E_expert r_Q + E_expert, policy [V(s, z) - gamma V' + c r_Q^2]
@@ -43,7 +44,7 @@ from s2pg.critics import Critic
 from s2pg.errors import UserError
 from s2pg.memory import ReplayEvaluation
 from s2pg.options import option
-from s2pg.types import Decision, Expert, Spec, State, Transition, weighted
+from s2pg.types import Expert, Spec, State, Transition, weighted
 
 
 class Buffers(NamedTuple):
@@ -131,7 +132,7 @@ class LSIQ(Algorithm):
         future = jnp.clip(inner.future(state, batch, unfolded, future_key), -self.limit, self.limit)
         stored = inner.memory.halves(batch.action, unfolded.next_z)
         drawn, log_prob = draw(inner.memory, unfolded.now, now_key)
-        entropy = weighted(_actions_alone(jax.tree.map(jnp.exp, state.learner.temperature)), _actions_alone(log_prob))
+        entropy = weighted(inner.rewarded(state.learner), log_prob)
         target, ahead = self.target(future, batch.alive, expert), inner.discount * batch.alive * future
 
         def halved(x: Float[Array, "B m"]) -> Array:
@@ -178,8 +179,3 @@ def _with_views(expert: Expert, names: Sequence[str]) -> Expert:
     """Demonstrations with these views alone, in this order."""
     obs, next_obs = ({name: each[name] for name in names} for each in (expert.obs, expert.next_obs))
     return expert._replace(obs=obs, next_obs=next_obs)
-
-
-def _actions_alone(decision: Decision) -> Decision:
-    """The half that counts as a reward; the entropy of z' does not."""
-    return Decision(decision.action)

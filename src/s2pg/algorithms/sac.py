@@ -183,9 +183,12 @@ class SAC(OffPolicy):
         decision, log_prob = draw(self.memory, unfolded.ahead, key)
         _, h = critic_histories(learner.target, batch)
         values = decision_values(learner.target, state.policy.kernel, batch.next_obs, h, unfolded.next_z, decision)
+        return jnp.min(values, axis=0) - weighted(self.rewarded(learner), log_prob)
+
+    def rewarded(self, learner: Learner) -> Decision:
+        """Alpha of each half, as far as its entropy counts as a reward."""
         counted = self.memory.halves(1.0, float(self.target_state_entropy))
-        weights = jax.tree.map(lambda count, log_alpha: count * jnp.exp(log_alpha), counted, learner.temperature)
-        return jnp.min(values, axis=0) - weighted(weights, log_prob)
+        return jax.tree.map(lambda count, log_alpha: count * jnp.exp(log_alpha), counted, learner.temperature)
 
     def wanted(self, batch: Batch, unfolded: ReplayEvaluation) -> Decision:
         """The entropies H that temperatures are to bring about."""
