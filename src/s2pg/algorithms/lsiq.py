@@ -7,7 +7,8 @@
     L_Q   = 1/2 E_expert, policy sum_i (Q_i(s, z, u) - y)^2
 
 `objective=sqil` bootstraps on the expert's rows too: y = r_max + gamma V', or Q_max at an end. A memory that is to be
-learned from single transitions wants that: a fixed target does not tell what z' is worth. `objective=iq` is
+learned from single transitions wants that: a fixed target does not tell what z' is worth. With `target_state_entropy`
+V' counts the entropy of z' as well. `objective=iq` is
 inverse soft Q-learning, with the implied reward r_Q = Q - gamma V' and c its regulariser:
 
     L_Q   = - E_expert r_Q + E_expert, policy [V(s, z) - gamma V' + c r_Q^2]
