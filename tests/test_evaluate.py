@@ -81,8 +81,8 @@ def test_it_ends_with_the_last_episode_and_what_is_played_is_as_by_hand(longest,
 
 
 def test_a_policy_keeps_its_memory_from_block_to_block():
-    """One long episode is answered as where it is collected in one go; nothing is drawn but its cue."""
-    env, keys = s2pg.make("recall", k=2 * BLOCK, cue="real"), jax.random.split(jax.random.key(3))
+    """Long episodes are as those collected in one go: nothing is drawn but where they begin, every action counts."""
+    env, keys = s2pg.make("masked-pendulum"), jax.random.split(jax.random.key(3))
     algorithm = resolve("ppo", env, hyper={"lanes": 2, "steps": 3, "size": 4, "width": 4, "minibatches": 2})[1]
     policy = algorithm.init_policy(env.spec, key=jax.random.key(0))
     acting = algorithm.actor(policy._replace(kernel=shaken(policy.kernel, jax.random.key(4))), explore=False)

@@ -59,6 +59,20 @@ def test_what_the_next_state_is_worth_is_half_lost_under_a_fixed_target(objectiv
     assert float(jax.grad(learned)(5.0)) == pytest.approx(slope)
 
 
+@pytest.mark.parametrize("counted", [False, True])
+def test_v_and_the_next_v_of_iq_count_the_same_entropies(counted, monkeypatch):
+    """Both ask for the weights of entropies at one place, which hold that of z' or not."""
+    weights = []
+    algorithm = built(objective="iq", target_state_entropy=counted)
+    kept = type(algorithm.inner).rewarded
+    monkeypatch.setattr(type(algorithm.inner), "rewarded", lambda *given: weights.append(kept(*given)) or weights[-1])
+    toys.one_update(algorithm, ENV, toys.scripted(ENV, 5))
+    assert len(weights) == 2  # for V' and for V
+    state = algorithm.inner.init(ENV.spec, (), key=jax.random.key(0))
+    action, drawn = kept(algorithm.inner, state.learner)
+    assert float(action) > 0.0 and (float(drawn) > 0.0) == counted
+
+
 def test_what_the_expert_did_is_sampled_from_the_shared_data():
     algorithm, given = built(batch_size=64, learning_starts=64), toys.scripted(ENV, 5)
     state = algorithm.init(ENV.spec, given, key=jax.random.key(0))
